@@ -1,0 +1,1 @@
+"""gifair-ray: fair federated learning under real-world systems conditions."""

@@ -1,0 +1,73 @@
+"""Aggregators: how the server turns the clients' local models into the next global one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gifair_ray.parts import Part
+from gifair_ray.protocol import Params
+
+Floats = npt.NDArray[np.float64]
+BLOCK = 1 << 20  # numbers added at a time, so that a large model needs little extra memory
+
+
+def weighted_sum(weights: Floats, rows: Sequence[Params], base: Params) -> Floats:
+    """Σ_k ω_k (row_k − base) in float64, one client after the other, in the order given.
+
+    The one place where clients are summed: callers pass them in the order of their numbers, so
+    that no scheduling can change the order of a sum.
+    """
+    total = np.zeros(len(base), dtype=np.float64)
+    if not len(rows):
+        return total
+    block = max(1, BLOCK // len(rows))
+    for at in range(0, len(base), block):
+        part = slice(at, at + block)
+        changes = np.array([row[part] for row in rows], dtype=np.float64)
+        changes -= base[part].astype(np.float64)
+        changes *= weights[:, None]
+        total[part] = np.add.reduce(changes, axis=0)
+    return total
+
+
+class Aggregator(Part):
+    """Base of all aggregators."""
+
+    family: ClassVar[str] = "gifair_ray.aggregators"
+    called: ClassVar[str] = "aggregator"
+
+    kind: str = Field(description="how local models become the next global one")
+
+    @property
+    def caution(self) -> str | None:
+        """What a user of this aggregator must be warned of."""
+        return None
+
+    def combine(self, theta: Params, models: Sequence[Params], weights: Floats) -> Floats:
+        """The next θ in float64, from the local models in client order and their weights ω_k."""
+        raise NotImplementedError
+
+    def __call__(
+        self, theta: Params, models: Sequence[Params], weights: Floats, trainable: int
+    ) -> Params:
+        """The next flat vector. Buffers behind the parameters take the weighted mean.
+
+        A mean, because a buffer such as a variance must stay within the clients' values,
+        whatever the weights ω_k sum to.
+        """
+        new = np.array(theta, copy=True)
+        if not len(models):
+            return new
+        new[:trainable] = self.combine(
+            theta[:trainable], [model[:trainable] for model in models], weights
+        )
+        if trainable < len(theta) and (total := weights.sum()) > 0:
+            base = theta[trainable:]
+            shift = weighted_sum(weights / total, [m[trainable:] for m in models], base)
+            new[trainable:] = base + shift
+        return new

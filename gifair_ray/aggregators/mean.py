@@ -1,0 +1,22 @@
+"""The mean of changes: θ ← θ + Σ_k ω_k (θ_k − θ)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
+from gifair_ray.protocol import Params
+
+
+class Mean(Aggregator):
+    """FedAvg's mean, in the form that is right under every sampling scheme.
+
+    With ω_k = (slots of k)·p_k/(m ρ_k) it is unbiased; when the weights sum to 1 it is the
+    weighted mean of the local models.
+    """
+
+    kind: Literal["mean"] = "mean"
+
+    def combine(self, theta: Params, models: Sequence[Params], weights: Floats) -> Floats:
+        return theta + weighted_sum(weights, models, theta)

@@ -1,0 +1,35 @@
+"""Named algorithms: combinations of a weighting, a local solver and an aggregator.
+
+A scenario that names one may still change any option of its parts, or any part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    # McMahan et al. 2017
+    "fedavg": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+    },
+    # Li et al. 2020
+    "fedprox": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "proximal"},
+        "aggregator": {"kind": "mean"},
+    },
+    # The paper's Algorithm 1
+    "gifair-global": {
+        "weighting": {"kind": "gifair"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+    },
+    # The paper's Algorithm 2: the same recursion, and every client keeps its own model
+    "gifair-per": {
+        "weighting": {"kind": "gifair", "ranks": "estimated"},
+        "solver": {"kind": "sgd", "keep": True},
+        "aggregator": {"kind": "mean"},
+    },
+}

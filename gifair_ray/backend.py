@@ -1,0 +1,169 @@
+"""Where jobs are computed: the contract of a backend, and the in-process one.
+
+A backend computes pure functions of (scenario, job): any worker, in any order, any number of
+times. Nothing of its timing may reach a result.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gifair_ray.federation import Population
+from gifair_ray.protocol import (
+    EvaluateJob,
+    Evaluated,
+    Job,
+    Layout,
+    Learner,
+    Params,
+    Reply,
+    TrainJob,
+    Trained,
+)
+from gifair_ray.scenario import Scenario
+
+if TYPE_CHECKING:
+    from gifair_ray.federation import Federation
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the server must know of the clients' side before it starts."""
+
+    population: Population
+    layout: Layout
+    initial: Params
+
+
+class Backend(Protocol):
+    """Computes jobs. `collect` blocks until the results that are asked for are there."""
+
+    def describe(self) -> Description: ...
+
+    def publish(self, version: int, theta: Params) -> None:
+        """Make a version of the model known; jobs refer to it by number."""
+        ...
+
+    def retire(self, version: int) -> None:
+        """No job will refer to this version again."""
+        ...
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Begin, or remember, work whose results will be collected later."""
+        ...
+
+    def collect(self, ids: Sequence[int]) -> list[Any]:
+        """The results of these jobs, in their order: a Reply or an Evaluated each."""
+        ...
+
+    def close(self) -> None:
+        """Stop and release everything. May be called twice."""
+        ...
+
+
+def split_replies(jobs: Sequence[TrainJob], trained: Trained) -> dict[int, Reply]:
+    """A stack of replies, job by job."""
+    return {
+        job.id: Reply(
+            trained.models[i], float(trained.loss_local[i]), float(trained.loss_received[i])
+        )
+        for i, job in enumerate(jobs)
+    }
+
+
+def build_learner(scenario: Scenario) -> tuple[Federation, Learner]:
+    """The clients' side of a scenario: their data, and what trains on it."""
+    federation = scenario.data.build(scenario.seed)
+    learner = scenario.model.learner(
+        federation, scenario.work, scenario.solver, scenario.seed, scenario.weighting.reports
+    )
+    return federation, learner
+
+
+class LocalBackend:
+    """Computes in this process, when a result is asked for, what was submitted for its version.
+
+    Uses one torch thread, as every worker does, and gives the caller's number back on closing.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._federation, self._learner = build_learner(scenario)
+        self._models: dict[int, Params] = {}
+        self._waiting: dict[int, list[TrainJob]] = defaultdict(list)
+        self._evaluations: dict[int, EvaluateJob] = {}
+        self._version_of: dict[int, int] = {}
+        self._done: dict[int, Any] = {}
+        self._threads = _one_torch_thread()
+
+    def __enter__(self) -> LocalBackend:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def describe(self) -> Description:
+        return Description(
+            self._federation.population, self._learner.layout, self._learner.initial()
+        )
+
+    def publish(self, version: int, theta: Params) -> None:
+        self._models[version] = theta
+
+    def retire(self, version: int) -> None:
+        self._models.pop(version, None)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if isinstance(job, TrainJob):
+                self._waiting[job.message.version].append(job)
+                self._version_of[job.id] = job.message.version
+            else:
+                self._evaluations[job.id] = job
+
+    def collect(self, ids: Sequence[int]) -> list[Any]:
+        for job_id in ids:
+            if job_id in self._evaluations:
+                self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
+            elif job_id not in self._done:
+                version = self._version_of[job_id]
+                jobs = self._waiting.pop(version)
+                trained = self._learner.train(self._models[version], jobs)
+                self._done |= split_replies(jobs, trained)
+                for job in jobs:
+                    del self._version_of[job.id]
+        return [self._done.pop(job_id) for job_id in ids]
+
+    def _evaluate(self, job: EvaluateJob) -> Evaluated:
+        models = job.models if job.version is None else self._models[job.version]
+        return self._learner.evaluate(np.asarray(models), job.clients, job.split)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            import torch
+
+            torch.set_num_threads(self._threads)
+            self._threads = None
+
+
+def _one_torch_thread() -> int | None:
+    """One thread from now on; the number before, or None where torch is not in use."""
+    import sys
+
+    if "torch" not in sys.modules:
+        return None
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return before

@@ -1,0 +1,43 @@
+"""Virtual time: events in a total order."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from gifair_ray.errors import RunFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at a virtual time. `needs` are the jobs whose results it uses."""
+
+    kind: str
+    needs: tuple[int, ...] = ()
+    payload: Any = None
+
+
+@dataclass(slots=True)
+class Clock:
+    """A heap ordered by (time, priority, serial): nothing is left to chance, not even ties."""
+
+    now: float = 0.0
+    _heap: list[tuple[float, int, int, Event]] = field(default_factory=list)
+    _serial: int = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, time: float, event: Event, priority: int = 0) -> None:
+        """Let an event happen at a time; a smaller priority goes first among equals."""
+        if not self.now <= time < math.inf:
+            raise RunFailed(f"event {event.kind!r} at {time} s: virtual time is {self.now} s")
+        heapq.heappush(self._heap, (time, priority, self._serial, event))
+        self._serial += 1
+
+    def pop(self) -> Event:
+        """The next event; virtual time moves to it."""
+        self.now, _, _, event = heapq.heappop(self._heap)
+        return event

@@ -1,0 +1,108 @@
+"""Devices: how fast each client computes and communicates, and how reliable it is.
+
+A population has one profile, and any group may have another, so that a group can be
+systematically slow. The simulator knows a device's future; the simulated server does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gifair_ray.config import Frozen
+from gifair_ray.distributions import Distribution, constant
+from gifair_ray.errors import BadInput
+from gifair_ray.federation import Population
+from gifair_ray.parts import nearest
+
+Floats = npt.NDArray[np.float64]
+
+
+class GroupDevices(Frozen):
+    """What a group's devices have of their own; anything not given is as in the population."""
+
+    sample_s: Distribution | None = Field(None, description="see devices")
+    up_mbps: Distribution | None = Field(None, description="see devices")
+    down_mbps: Distribution | None = Field(None, description="see devices")
+    latency_s: Distribution | None = Field(None, description="see devices")
+    jitter: Distribution | None = Field(None, description="see devices")
+    dropout: Distribution | None = Field(None, description="see devices")
+
+
+class Devices(Frozen):
+    """The population's devices; every property is a number or a distribution over clients."""
+
+    sample_s: Distribution = Field(
+        constant(0.001), description="seconds for one sample forward and backward"
+    )
+    eval_fraction: float = Field(
+        1 / 3, ge=0, description="cost of evaluating a sample, as a fraction of training on it"
+    )
+    up_mbps: Distribution = Field(constant(10.0), description="uplink, Mbit/s")
+    down_mbps: Distribution = Field(constant(50.0), description="downlink, Mbit/s")
+    latency_s: Distribution = Field(constant(0.05), description="one-way latency, seconds")
+    jitter: Distribution = Field(
+        constant(0.0), description="lognormal spread of compute time from dispatch to dispatch"
+    )
+    dropout: Distribution = Field(
+        constant(0.0), description="probability of dropping out in the middle of a dispatch"
+    )
+    groups: dict[str, GroupDevices] = Field(
+        {}, description="profiles of groups, by group name, over the population's"
+    )
+
+    def build(self, seed: int, population: Population) -> Fleet:
+        """Every client's device, drawn by its number."""
+        for name in self.groups:
+            if name not in population.group_names:
+                raise BadInput(
+                    f"devices.groups has {name!r}, which is no group of the data; "
+                    f"{nearest(name, list(population.group_names))}"
+                )
+        return Fleet(
+            eval_fraction=self.eval_fraction,
+            **{name: self._column(name, seed, population) for name in GroupDevices.model_fields},
+        )
+
+    def _column(self, name: str, seed: int, population: Population) -> Floats:
+        clients = np.arange(len(population))
+        values = getattr(self, name).draw(seed, f"device/{name}", clients)
+        for group_name, group in self.groups.items():
+            if (own := getattr(group, name)) is not None:
+                members = population.groups == population.group_names.index(group_name)
+                values[members] = own.draw(seed, f"device/{name}", clients[members])
+        least, most, strict = _RANGES[name]
+        bad = (values < least) | (values > most) | ~(values > least if strict else values >= least)
+        if bad.any():
+            k = int(np.flatnonzero(bad)[0])
+            raise BadInput(
+                f"devices.{name} = {values[k]:.4g} for client {population.name(k)} is outside "
+                f"{'(' if strict else '['}{least:g}, {most:g}]"
+            )
+        return np.asarray(values)
+
+
+_RANGES = {  # least, most, whether least itself is excluded
+    "sample_s": (0.0, np.inf, False),
+    "up_mbps": (0.0, np.inf, True),
+    "down_mbps": (0.0, np.inf, True),
+    "latency_s": (0.0, np.inf, False),
+    "jitter": (0.0, np.inf, False),
+    "dropout": (0.0, 1.0, False),
+}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The devices as columns over clients; units as in `Devices`."""
+
+    sample_s: Floats
+    eval_fraction: float
+    up_mbps: Floats
+    down_mbps: Floats
+    latency_s: Floats
+    jitter: Floats
+    dropout: Floats

@@ -1,0 +1,148 @@
+"""The event loop: pop the next event in virtual time, get what it needs, let the rules act.
+
+The loop blocks only on the results that the next event needs; everything else that was submitted
+is computed meanwhile. It advances in short steps, so that whoever drives it can show progress,
+save a checkpoint or stop between any two events.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gifair_ray import measure
+from gifair_ray.backend import Backend
+from gifair_ray.clock import Event
+from gifair_ray.protocol import Params, TrainJob
+from gifair_ray.recorder import Recorder
+from gifair_ray.rules import Command, Publish, Record, Submit
+from gifair_ray.scenario import Scenario
+from gifair_ray.world import State, World
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is. `fraction` is done of the limit that is nearest."""
+
+    rounds: int
+    virtual_s: float
+    fraction: float
+    loss: float
+    spread: float
+    finished: bool
+
+
+class Engine:
+    """One run, on any backend."""
+
+    def __init__(self, scenario: Scenario, backend: Backend, recorder: Recorder) -> None:
+        described = backend.describe()
+        self.world = World.build(scenario, described.population, described.layout)
+        self.state = State.fresh(self.world, described.initial)
+        self._backend, self._recorder = backend, recorder
+        self._needed: Counter[int] = Counter()  # versions, by jobs that still refer to them
+        self._version_of: dict[int, int] = {}
+        self._started = time.perf_counter()
+        self._closing = False
+        self._loss = self._spread = float("nan")
+
+    def begin(self) -> None:
+        """The first commands: who there is, where the model starts, the first work."""
+        state = self.state
+        self._carry_out([measure.clients_table(self.world), Publish(0, state.theta)])
+        self._carry_out(measure.evaluate(self.world, state))
+        state.next_evaluation = self.world.scenario.evaluation.every
+        self._carry_out(self.world.scenario.policy.begin(self.world, state))
+
+    def advance(self, budget_s: float) -> Progress:
+        """Go on for about so long in wall-clock time, or to the end."""
+        until = time.perf_counter() + budget_s
+        while not self._done():
+            self._step()
+            if time.perf_counter() >= until:
+                break
+        return self.progress()
+
+    def _done(self) -> bool:
+        if self.state.finished and not self._closing:
+            self._closing = True
+            self._carry_out(measure.finish(self.world, self.state))
+        return self.state.finished and not len(self.state.clock)
+
+    def _step(self) -> None:
+        world, state = self.world, self.state
+        event = state.clock.pop()
+        results = dict(zip(event.needs, self._collect(event.needs), strict=True))
+        if event.kind == "evaluated":
+            commands = measure.evaluated(world, state, event, results)
+            self._note(event, results)
+        elif event.kind == "audited":
+            commands = measure.audited(world, state, event, results)
+        else:
+            commands = world.scenario.policy.handle(world, state, event, results)
+        self._carry_out(commands)
+
+    def _collect(self, needs: Sequence[int]) -> list[Any]:
+        if not needs:
+            return []
+        began = time.perf_counter()
+        results = self._backend.collect(needs)
+        ended = time.perf_counter()
+        self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
+        for job_id in needs:
+            version = self._version_of.pop(job_id, None)
+            if version is not None:
+                self._needed[version] -= 1
+                self._retire(version)
+        return results
+
+    def _retire(self, version: int) -> None:
+        if version != self.state.version and self._needed[version] <= 0:
+            del self._needed[version]
+            self._backend.retire(version)
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Record):
+                self._recorder.add(command.table, command.columns)
+            elif isinstance(command, Publish):
+                self._backend.publish(command.version, command.theta)
+                self._needed[command.version] += 0
+                for version in [v for v in self._needed if v < command.version]:
+                    self._retire(version)
+            elif isinstance(command, Submit):
+                for job in command.jobs:
+                    version = job.message.version if isinstance(job, TrainJob) else job.version
+                    if version is not None:
+                        self._needed[version] += 1
+                        self._version_of[job.id] = version
+                self._backend.submit(command.jobs)
+
+    def _note(self, event: Event, results: dict[int, Any]) -> None:
+        """Keep what the progress line shows: mean loss, and the spread between groups."""
+        loss = results[event.needs[0]].loss
+        if event.payload[3] == "train" and not np.isnan(loss).all():
+            groups, d = self.world.population.groups, self.world.population.d
+            by_group = np.bincount(groups, loss, d) / np.bincount(groups, minlength=d)
+            self._loss, self._spread = float(np.dot(self.world.p, loss)), float(np.ptp(by_group))
+
+    def progress(self) -> Progress:
+        """Where the run is now."""
+        state, stop = self.state, self.world.scenario.stop
+        shares = [
+            state.count(unit) / limit if limit else 1.0
+            for unit, limit in stop.__dict__.items()
+            if limit is not None
+        ]
+        finished = state.finished and self._closing and not len(state.clock)
+        fraction = 1.0 if finished else min(1.0, max(shares))
+        return Progress(state.version, state.now, fraction, self._loss, self._spread, finished)
+
+    def models(self) -> tuple[Params, dict[int, Params]]:
+        """The global model, and the personal ones by client."""
+        return self.state.theta, self.state.personal

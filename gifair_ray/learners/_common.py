@@ -1,0 +1,50 @@
+"""What learners share: the check for divergence, and a bounded cache of prepared data."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray.errors import Diverged
+from gifair_ray.protocol import TrainJob
+
+Value = TypeVar("Value")
+
+
+def check_finite(
+    results: npt.NDArray[np.floating], jobs: Sequence[TrainJob], last_rates: npt.NDArray[np.float64]
+) -> None:
+    """Raise Diverged for the first job with a NaN or an infinite value in its row."""
+    finite = np.isfinite(results).reshape(len(jobs), -1).all(axis=1)
+    for bad in np.flatnonzero(~finite):
+        job = jobs[bad]
+        raise Diverged(
+            f"client {job.client} diverged to NaN or infinity in its dispatch {job.ordinal} "
+            f"(model version {job.message.version}, learning rate {last_rates[bad]:.4g}, "
+            f"multiplier {1 + job.message.tilt:.4g}); lower work.schedule.lr or do fewer steps"
+        )
+
+
+class BoundedCache(Generic[Value]):
+    """Values made on first use; the least recently used go when the bytes exceed the limit."""
+
+    def __init__(self, limit_bytes: int = 512 << 20) -> None:
+        self._limit, self._used = limit_bytes, 0
+        self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Value, int]]) -> Value:
+        """The value of a key, from `make() -> (value, bytes)` if it is not there."""
+        if key in self._entries:
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+        value, size = make()
+        self._entries[key] = value, size
+        self._used += size
+        while self._used > self._limit and len(self._entries) > 1:
+            _, (_, freed) = self._entries.popitem(last=False)
+            self._used -= freed
+        return value

@@ -1,0 +1,293 @@
+"""Gradient descent on any torch module, one client after another.
+
+The module is built once. Its tensors are views into one flat vector and its gradients views into
+another, so that loading a model is one copy and a step one addition, however many layers there
+are. What the vector holds, in this order (the names are the module's own):
+
+1. the parameters that are trained, each once, under whichever name comes first if it is tied;
+2. parameters with `requires_grad = False`;
+3. persistent floating-point buffers, such as the running statistics of BatchNorm.
+
+2 and 3 travel with the model and come back as the client left them: no gradient, pull or
+multiplier touches them. All other buffers (integers, booleans, `persistent=False`) are local: they
+have the values that the factory gave them when a job starts, and are never sent. State that a
+module keeps elsewhere is not known here and must not outlive a forward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from gifair_ray import draws
+from gifair_ray.errors import BadInput, Diverged
+from gifair_ray.federation import SPLITS, Federation, Split
+from gifair_ray.protocol import Evaluated, Layout, Params, Report, TrainJob, Trained
+from gifair_ray.solvers import Solver
+from gifair_ray.work import Work
+
+EVALUATION_ROWS = 256
+"""Rows of a batch in an evaluation. Bits depend on it, so it is not an option."""
+CACHE_BYTES = 512 * 2**20
+
+
+def _seed(seed: int, purpose: str, *keys: int) -> None:
+    # Only the CPU's generator: torch.manual_seed would queue work for devices we never use.
+    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *keys)[0]))
+
+
+class _Flat:
+    """A module with its tensors laid out in the flat vector `y`, its gradients in `g`."""
+
+    def __init__(self, module: nn.Module, dtype: str, called: str) -> None:
+        tensors = [*module.parameters(), *module.buffers()]
+        if any(nn.parameter.is_lazy(t) for t in tensors):
+            raise BadInput(f"{called} has lazy layers: give their sizes, or run them once")
+        if any(t.is_complex() for t in tensors):
+            raise BadInput(f"{called} has complex tensors; parameters must be real")
+        module.to("cpu", getattr(torch, dtype))
+        parameters = list(module.named_parameters())
+        trained = {name: p for name, p in parameters if p.requires_grad}
+        if not trained:
+            raise BadInput(f"{called} has no parameters to train")
+        carried: dict[str, Tensor] = {name: p for name, p in parameters if not p.requires_grad}
+        self._bindings: list[tuple[dict[str, Tensor | None], str, Tensor | None]] = []
+        self._locals: list[tuple[Tensor, Tensor]] = []
+        buffers: dict[int, Tensor] = {}
+        for prefix, owner in module.named_modules():
+            for name, buffer in owner._buffers.items():
+                self._bindings.append((owner._buffers, name, buffer))
+                if buffer is None or id(buffer) in buffers:
+                    continue
+                if buffer.is_floating_point() and name not in owner._non_persistent_buffers_set:
+                    buffers[id(buffer)] = buffer
+                    carried[f"{prefix}.{name}" if prefix else name] = buffer
+                else:
+                    self._locals.append((buffer, buffer.clone()))
+        self._buffers = buffers
+        named = trained | carried
+        self.layout = Layout(
+            tuple(named),
+            tuple(tuple(t.shape) for t in named.values()),
+            sum(p.numel() for p in trained.values()),
+            dtype,
+        )
+        self.y = torch.empty(self.layout.size, dtype=getattr(torch, dtype))
+        self.g = torch.zeros(self.layout.trainable, dtype=self.y.dtype)
+        at = 0
+        for name, tensor in named.items():
+            here = slice(at, at + tensor.numel())
+            self.y[here] = tensor.detach().reshape(-1)
+            # Through .data the tensor stays the same object, whoever else in the module holds it.
+            tensor.data = self.y[here].view(tensor.shape)
+            if name in trained:
+                tensor.grad = self.g[here].view(tensor.shape)
+            at = here.stop
+
+    def load(self, vector: Params) -> None:
+        """The module becomes this model, with the factory's values in its local buffers."""
+        # By way of numpy: torch warns of arrays that are read-only, as those of a store are.
+        self.y.numpy()[:] = vector
+        for buffers, name, original in self._bindings:
+            buffers[name] = original
+        for buffer, start in self._locals:
+            buffer.copy_(start)
+
+    def collect(self) -> Params:
+        """The module's model now (a view, good until the next load)."""
+        for buffers, name, original in self._bindings:
+            now = buffers[name]
+            # Some layers replace a buffer by a new tensor instead of changing it in place.
+            if original is not None and now is not original and id(original) in self._buffers:
+                if now is None or now.shape != original.shape:
+                    raise BadInput(f"the buffer {name!r} changed its shape in training")
+                original.copy_(now.detach())
+        return self.y.numpy()
+
+
+class _Shards:
+    """Clients' data as tensors, the most recently used kept within a number of bytes."""
+
+    def __init__(self, federation: Federation, dtype: torch.dtype, limit: int) -> None:
+        self._federation, self._limit, self._held = federation, limit, 0
+        self._dtype = torch.int64 if federation.task.tokens else dtype
+        self._kept: OrderedDict[int, dict[Split, tuple[Tensor, Tensor]]] = OrderedDict()
+
+    def get(self, client: int, split: Split) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of one split."""
+        if (found := self._kept.get(client)) is None:
+            shard = self._federation.shard(client)
+            # torch.tensor copies into memory aligned by torch: bits may depend on the alignment.
+            found = {
+                s: (
+                    torch.tensor(getattr(shard, s).x, dtype=self._dtype),
+                    torch.tensor(getattr(shard, s).y, dtype=torch.int64),
+                )
+                for s in SPLITS
+            }
+            self._kept[client] = found
+            self._held += self._bytes(found)
+            while self._held > self._limit:
+                self._held -= self._bytes(self._kept.popitem(last=False)[1])
+        else:
+            self._kept.move_to_end(client)
+        return found[split]
+
+    @staticmethod
+    def _bytes(shard: dict[Split, tuple[Tensor, Tensor]]) -> int:
+        return sum(t.nbytes for pair in shard.values() for t in pair)
+
+
+class ModuleLearner:
+    """See `gifair_ray.protocol.Learner`. Cross-entropy, mean over the rows of a batch.
+
+    `factory` makes a fresh module from an input of the federation's task (int64 numbers of
+    tokens, or reals of `dtype`) to a score per class; it draws its initial parameters from torch's
+    generator, seeded by name. Dropout draws from (seed, client, ordinal) alone, and the caller's
+    generator is left as it was. Training is in train mode, every loss in eval mode. `reports`
+    says which losses on the training split are worth their time; the others are NaN. `called`
+    names the model in messages. The number of torch's threads is the caller's choice; bits may
+    depend on it. Not to be shared between threads.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        federation: Federation,
+        work: Work,
+        solver: Solver,
+        seed: int,
+        dtype: str,
+        reports: frozenset[Report],
+        *,
+        called: str = "the model",
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._population, self._work, self._seed = federation.population, work, seed
+        self._pull, self._reports = solver.pull, reports
+        with torch.random.fork_rng(devices=[]):
+            _seed(seed, "model")
+            self._module = factory()
+            self._flat = _Flat(self._module, dtype, called)
+            self._initial: Params = self._flat.y.numpy().copy()
+            if not np.isfinite(self._initial).all():
+                raise BadInput(
+                    f"{called} starts with values that are not finite; register constant buffers, "
+                    "such as a mask, with persistent=False"
+                )
+            self._try_out(federation, called)
+        self._away = torch.empty_like(self._flat.g)
+        self._shards = _Shards(federation, self._flat.y.dtype, cache_bytes)
+        self.layout = self._flat.layout
+
+    def _try_out(self, federation: Federation, called: str) -> None:
+        # One forward pass, in train mode and with the shortest batch that any client will have,
+        # so that a model that cannot be trained is refused before a run starts.
+        task, work, n = federation.task, self._work, federation.population.train
+        full = n if work.batch_size is None else np.minimum(n, work.batch_size)
+        last = n - full * (work.batches(n) - 1)
+        shortest = np.where(work.step_counts(n) >= work.batches(n), last, full).min()
+        rows = min(int(shortest), 2)
+        kind = torch.int64 if task.tokens else self._flat.y.dtype
+        try:
+            scores = self._module.train()(torch.zeros((rows, *task.input_shape), dtype=kind))
+        except Exception as error:
+            raise BadInput(
+                f"{called} failed on a batch of {rows} inputs of shape {task.input_shape} "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        if not isinstance(scores, Tensor) or scores.shape != (rows, task.classes):
+            given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise BadInput(
+                f"{called} turns {rows} inputs into {given}; "
+                f"the data's {task.classes} classes need {(rows, task.classes)}"
+            )
+        if not scores.requires_grad:
+            raise BadInput(f"{called} gives scores that do not depend on its trained parameters")
+
+    def initial(self) -> Params:
+        return self._initial.copy()
+
+    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+        models = np.empty((len(jobs), self.layout.size), dtype=self.layout.dtype)
+        local, received = np.full(len(jobs), math.nan), np.full(len(jobs), math.nan)
+        with torch.random.fork_rng(devices=[]):
+            for i, job in enumerate(jobs):
+                if "received" in self._reports:
+                    received[i] = self._measure(theta, job.client, "train")[0]
+                    self._check(received[i], "its loss at the received model", job)
+                models[i] = self._descend(theta, job)
+                self._check(models[i], "its local model", job)
+                if "local" in self._reports:
+                    local[i] = self._measure(models[i], job.client, "train")[0]
+                    self._check(local[i], "its loss at the local model", job)
+        return Trained(models, local, received)
+
+    def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
+        loss = np.empty(len(clients), dtype=np.float64)
+        correct = np.empty(len(clients), dtype=np.int64)
+        rows = np.broadcast_to(models, (len(clients), self.layout.size))
+        with torch.random.fork_rng(devices=[]):
+            for i, client in enumerate(clients.tolist()):
+                loss[i], correct[i] = self._measure(rows[i], client, split)
+        return Evaluated(loss, correct)
+
+    def _descend(self, theta: Params, job: TrainJob) -> Params:
+        """y ← y − η (m_k g + μ (y − θ)) from y = θ, for all steps of the job."""
+        x, labels = self._shards.get(job.client, "train")
+        order = self._work.order(self._seed, job.client, job.ordinal, len(labels))
+        m, mu = 1.0 + job.message.tilt, self._pull
+        module, flat = self._module.train(), self._flat
+        flat.load(theta)
+        y, g = flat.y[: self.layout.trainable], flat.g
+        start = y.clone() if mu else y
+        _seed(self._seed, "torch", job.client, job.ordinal)
+        for step, eta in zip(order, self._rates(job, len(order)), strict=True):
+            rows = torch.from_numpy(step[step >= 0])
+            g.zero_()
+            scores = module(x.index_select(0, rows))
+            torch.autograd.backward(cross_entropy(scores, labels.index_select(0, rows)))
+            if mu:
+                torch.sub(y, start, out=self._away)
+                y.add_(self._away, alpha=-eta * mu)
+            y.add_(g, alpha=-eta * m)
+        return flat.collect()
+
+    def _rates(self, job: TrainJob, steps: int) -> list[float]:
+        return [float(eta) for eta in self._work.schedule.rates(job.message.clock, steps)]
+
+    def _measure(self, model: Params, client: int, split: Split) -> tuple[float, int]:
+        """Mean loss and number of right answers; NaN and 0 where there are no samples."""
+        x, labels = self._shards.get(client, split)
+        module, total, correct = self._module.eval(), 0.0, 0
+        self._flat.load(model)
+        _seed(self._seed, "torch/evaluation", client)
+        with torch.inference_mode():
+            for inputs, answers in zip(
+                x.split(EVALUATION_ROWS), labels.split(EVALUATION_ROWS), strict=True
+            ):
+                if len(answers) == 0:
+                    return math.nan, 0
+                scores = module(inputs)
+                losses = cross_entropy(scores, answers, reduction="none")
+                total += float(losses.sum(dtype=torch.float64))
+                correct += int((scores.argmax(dim=1) == answers).sum())
+        return total / len(labels), correct
+
+    def _check(self, values: Params | np.float64, what: str, job: TrainJob) -> None:
+        if np.isfinite(values).all():
+            return
+        steps = int(self._work.step_counts(self._population.train[[job.client]])[0])
+        option = "beta" if self._work.schedule.kind == "inverse" else "lr"
+        raise Diverged(
+            f"client {self._population.name(job.client)}, dispatch {job.ordinal}: {what} is not "
+            f"finite; the learning rate was {self._rates(job, steps)[-1]:g}, times a multiplier "
+            f"of {1.0 + job.message.tilt:g}; try a smaller work.schedule.{option}"
+        )

@@ -1,0 +1,239 @@
+"""Measurements: what the simulator looks at, free of virtual charge, and what it records.
+
+An evaluation takes the losses and accuracies of all clients. An audit sets the exact ranks and
+δ beside the ranks that the server uses. Neither touches the simulated world.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray import objective
+from gifair_ray.clock import Event
+from gifair_ray.federation import Split
+from gifair_ray.protocol import EvaluateJob
+from gifair_ray.rules import Command, Commands, Record, Results, Submit, nullable
+from gifair_ray.world import State, World
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+FIRST = -1  # priority: what is measured at a moment is recorded before anything else happens
+PERSONAL_BYTES = 256 << 20  # personal models that are sent out for evaluation at a time
+
+
+def audit_interval(world: World) -> int:
+    """Rounds between audits; 'auto' keeps their arithmetic near a tenth of the training's."""
+    every = world.scenario.audit.every
+    if world.rule.lam is None:
+        return 0
+    if every != "auto":
+        return every
+    m = world.scenario.sampling.slots(world.K)
+    share = m / world.K * float(np.sum(world.p * world.passes * world.K))
+    evaluation = float(np.sum(world.population.train)) / 3
+    return max(1, math.ceil(10 * evaluation / max(share, 1e-12)))
+
+
+def audit_if_due(world: World, state: State) -> Commands:
+    """At the moment of a dispatch: compare the ranks in use with those at the current model."""
+    every = audit_interval(world)
+    if not every or state.version % every:
+        return []
+    return _audit(world, state, in_use=True)
+
+
+def _audit(world: World, state: State, in_use: bool) -> Commands:
+    job = EvaluateJob(state.job_id(), np.arange(world.K), "train", state.version)
+    L_used = state.losses.group_losses()
+    ages = state.losses.ages(state.version)
+    a_member = np.unique(world.population.groups, return_index=True)[1]
+    r_used = world.rule.tilts(state.losses, a_member)[1] if in_use else None
+    payload = (state.version, state.now, L_used, r_used, ages)
+    state.clock.at(state.now, Event("audited", (job.id,), payload), FIRST)
+    return [Submit([job])]
+
+
+def audited(world: World, state: State, event: Event, results: Results) -> Commands:
+    """The exact losses are in: H, δ, and the ranks side by side."""
+    version, time, L_used, r_used, ages = event.payload
+    groups, d, lam = world.population.groups, world.population.d, world.rule.lam or 0.0
+    exact: Floats = results[event.needs[0]].loss
+    L = objective.group_losses(exact, groups, d)
+    if r_used is not None:
+        H = objective.penalised_objective(exact, world.p, groups, d, lam)
+        state.audited = H, objective.rank_error(exact, r_used, groups, d, lam)
+    age_mean, age_max = _by_group(ages, groups, d)
+    columns = {
+        "version": np.full(d, version),
+        "time_s": np.full(d, time),
+        "group": np.arange(d),
+        "L_used": nullable(L_used),
+        "L_exact": L,
+        "r_used": r_used,
+        "r_exact": objective.group_ranks(L),
+        "age_mean": nullable(age_mean),
+        "age_max": nullable(age_max),
+    }
+    return [Record("ranks", columns), _participation(world, state)]
+
+
+def _by_group(values: Floats, groups: Ints, d: int) -> tuple[Floats, Floats]:
+    """(mean, largest) of each group's known values; NaN where there are none."""
+    known = ~np.isnan(values)
+    counts = np.bincount(groups[known], minlength=d)
+    sums = np.bincount(groups[known], weights=values[known], minlength=d)
+    largest = np.full(d, -np.inf)
+    np.maximum.at(largest, groups[known], values[known])
+    some = counts > 0
+    return np.where(some, sums / np.maximum(counts, 1), np.nan), np.where(some, largest, np.nan)
+
+
+def evaluate_if_due(world: World, state: State) -> Commands:
+    """Between rounds: evaluate, if so much has happened since the last time."""
+    evaluation = world.scenario.evaluation
+    done = state.count(evaluation.unit)
+    if not evaluation.every or done < state.next_evaluation or state.should_stop(world):
+        return []
+    state.next_evaluation = evaluation.every * (math.floor(done / evaluation.every) + 1)
+    return evaluate(world, state)
+
+
+def evaluate(world: World, state: State) -> Commands:
+    """Evaluate the global model on all clients, and the personal models on their own."""
+    number = state.evaluations
+    state.evaluations += 1
+    commands: list[Command] = []
+    owners = np.array(sorted(state.personal), dtype=np.int64)
+    at_once = max(1, PERSONAL_BYTES // max(1, world.model_bytes))
+    for split in world.scenario.evaluation.splits:
+        jobs = [EvaluateJob(state.job_id(), np.arange(world.K), split, state.version)]
+        for at in range(0, len(owners), at_once):
+            some = owners[at : at + at_once]
+            models = np.stack([state.personal[k] for k in some.tolist()])
+            jobs.append(EvaluateJob(state.job_id(), some, split, None, models))
+        payload = (number, state.version, state.now, split, owners)
+        needs = tuple(job.id for job in jobs)
+        state.clock.at(state.now, Event("evaluated", needs, payload), FIRST)
+        commands.append(Submit(jobs))
+    return commands
+
+
+def evaluated(world: World, state: State, event: Event, results: Results) -> Commands:
+    """An evaluation is in: a row per client and per group, for each kind of model."""
+    number, version, time, split, owners = event.payload
+    parts = [results[need] for need in event.needs]
+    moment = (number, version, time)
+    shared = (np.arange(world.K), parts[0].loss, parts[0].correct)
+    commands = _evaluation_rows(world, state, moment, split, "global", *shared)
+    if len(parts) > 1:
+        loss = np.concatenate([part.loss for part in parts[1:]])
+        correct = np.concatenate([part.correct for part in parts[1:]])
+        commands += _evaluation_rows(
+            world, state, moment, split, "personal", owners, loss, correct
+        )
+    return commands
+
+
+def _evaluation_rows(
+    world: World, state: State, moment: tuple[int, int, float], split: Split, model: str,
+    clients: Ints, loss: Floats, correct: Ints,
+) -> Commands:  # fmt: skip
+    samples = world.population.sizes(split)[clients]
+    if not samples.any() and world.scenario.model.kind != "quadratic":
+        return []
+    n = len(clients)
+    number, version, time = moment
+    graded = correct >= 0
+    common = {"split": [split] * n, "model": [model] * n}
+    rows = {
+        "evaluation": np.full(n, number),
+        "version": np.full(n, version),
+        "time_s": np.full(n, time),
+        "client": clients,
+        **common,
+        "loss": nullable(loss),
+        "samples": samples,
+        "correct": np.ma.masked_array(correct, ~graded),
+        "selected_ever": state.participation.counts["completed"][clients] > 0,
+    }
+    accuracy = np.where(graded & (samples > 0), correct / np.maximum(samples, 1), np.nan)
+    return [
+        Record("evaluations", rows),
+        _group_rows(world, moment, split, model, clients, loss, accuracy),
+    ]
+
+
+def _group_rows(
+    world: World, moment: tuple[int, int, float], split: Split, model: str,
+    clients: Ints, loss: Floats, accuracy: Floats,
+) -> Record:  # fmt: skip
+    groups, d = world.population.groups[clients], world.population.d
+    number, version, time = moment
+    by_group = objective.group_losses(accuracy, groups, d)  # a mean over the known members
+    known = by_group[~np.isnan(by_group)]
+    return Record(
+        "groups",
+        {
+            "evaluation": np.full(d, number),
+            "version": np.full(d, version),
+            "time_s": np.full(d, time),
+            "split": [split] * d,
+            "model": [model] * d,
+            "group": np.arange(d),
+            "clients": np.bincount(groups[~np.isnan(loss)], minlength=d),
+            "loss": nullable(objective.group_losses(loss, groups, d)),
+            "accuracy": nullable(by_group),
+            "variance": nullable(np.full(d, known.var() if len(known) else np.nan)),
+            "discrepancy": nullable(np.full(d, np.ptp(known) if len(known) else np.nan)),
+        },
+    )
+
+
+def _participation(world: World, state: State) -> Record:
+    part, K = state.participation, world.K
+    columns = {
+        "version": np.full(K, state.version),
+        "time_s": np.full(K, state.now),
+        "client": np.arange(K),
+        **{name.replace("-", "_"): count.copy() for name, count in part.counts.items()},
+        "busy_s": part.busy_s.copy(),
+        "wasted_s": part.wasted_s.copy(),
+        "bytes": part.bytes.copy(),
+        "wasted_bytes": part.wasted_bytes.copy(),
+        "weight": part.weight.copy(),
+    }
+    return Record("participation", columns)
+
+
+def finish(world: World, state: State) -> Commands:
+    """The run is over: a last evaluation and audit, and who took part."""
+    commands = evaluate(world, state)
+    if audit_interval(world):
+        return commands + _audit(world, state, in_use=False)
+    return [*commands, _participation(world, state)]
+
+
+def clients_table(world: World) -> Record:
+    """Who the clients are."""
+    population, fleet, k = world.population, world.fleet, np.arange(world.K)
+    names = population.group_names
+    columns = {
+        "client": k,
+        "name": [population.name(i) for i in k.tolist()],
+        "group": population.groups,
+        "group_name": [names[g] for g in population.groups.tolist()],
+        "train_samples": population.train,
+        "val_samples": population.val,
+        "test_samples": population.test,
+        "p": world.p,
+        "sample_s": fleet.sample_s,
+        "up_mbps": fleet.up_mbps,
+        "down_mbps": fleet.down_mbps,
+        "latency_s": fleet.latency_s,
+        "dropout": fleet.dropout,
+    }
+    return Record("clients", columns)

@@ -1,0 +1,54 @@
+"""Participation policies: when work goes out, what is waited for, when the model changes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from gifair_ray.clock import Event
+from gifair_ray.parts import Part
+from gifair_ray.sampling import Failures
+
+if TYPE_CHECKING:
+    from gifair_ray.rules import Commands, Results
+    from gifair_ray.world import State, World
+
+
+class Policy(Part):
+    """Base of all policies: rules over the server's state, without I/O and without a clock.
+
+    Each rule changes the state in place, schedules what comes next on the state's clock, and
+    returns commands for the engine to carry out.
+    """
+
+    family: ClassVar[str] = "gifair_ray.policies"
+    called: ClassVar[str] = "policy"
+
+    kind: str = Field(description="when work goes out and the model changes")
+    timeout_s: float = Field(
+        math.inf, gt=0, description="the server waits no longer than this for a reply, seconds"
+    )
+    notice: Literal["timeout", "disconnect"] = Field(
+        "disconnect",
+        description="when the server knows that a client is lost: at the timeout, or when the "
+        "connection breaks, one latency later",
+    )
+    failures: Failures = Field(
+        "slots",
+        description="weights when some fail: slots (a smaller step), survivors (biased towards "
+        "the reliable), corrected (by the probability of answering)",
+    )
+    reliability: Literal["known", "estimated"] = Field(
+        "estimated",
+        description="for corrected: 1 − the device's dropout, or the client's record so far",
+    )
+
+    def begin(self, world: World, state: State) -> Commands:
+        """The run starts."""
+        raise NotImplementedError
+
+    def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
+        """An event of this policy's own happens."""
+        raise NotImplementedError

@@ -1,0 +1,72 @@
+"""Local work: how many steps, on which samples, in which order.
+
+Work is fixed at dispatch, in steps or epochs, with no stopping that depends on the data: virtual
+time rests on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from gifair_ray import draws
+from gifair_ray.config import Frozen
+from gifair_ray.schedules import Schedule
+
+Ints = npt.NDArray[np.int64]
+
+
+class Work(Frozen):
+    """What a client does with a model it was sent."""
+
+    epochs: int | None = Field(None, ge=1, description="passes over the client's data; or steps")
+    steps: int | None = Field(None, ge=1, description="E, gradient steps; or epochs")
+    batch_size: int | None = Field(
+        None, ge=1, description="samples in a gradient; without it all of the client's (full batch)"
+    )
+    schedule: Schedule = Field(Schedule(), description="learning rate")
+
+    @model_validator(mode="after")
+    def _one_of_steps_and_epochs(self) -> Work:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either work.steps or work.epochs")
+        return self
+
+    def batches(self, samples: Ints) -> Ints:
+        """Batches in one pass over so many samples."""
+        if self.batch_size is None:
+            return np.ones_like(samples)
+        return -(-samples // self.batch_size)
+
+    def step_counts(self, samples: Ints) -> Ints:
+        """Gradient steps of clients with so many training samples."""
+        if self.steps is not None:
+            return np.full_like(samples, self.steps)
+        return self.batches(samples) * np.int64(self.epochs or 1)
+
+    def sample_passes(self, samples: Ints) -> Ints:
+        """Samples that pass forward and backward through the model, over all steps."""
+        if self.epochs is not None:
+            return samples * np.int64(self.epochs)
+        batches = self.batches(samples)
+        whole, rest = np.divmod(np.int64(self.steps or 0), batches)
+        return whole * samples + np.minimum(rest * (self.batch_size or 0), samples)
+
+    def order(self, seed: int, client: int, ordinal: int, samples: int) -> Ints:
+        """Rows for each step, (steps, rows); −1 fills a batch that is short of rows.
+
+        Every pass shuffles anew, by the client, its dispatch's ordinal and the pass.
+        """
+        n = np.array([samples])
+        steps, per_pass = int(self.step_counts(n)[0]), int(self.batches(n)[0])
+        rows = self.batch_size or samples
+        passes = -(-steps // per_pass)
+        padded = np.full((passes, per_pass * rows), -1, dtype=np.int64)
+        if self.batch_size is None:
+            padded[:] = np.arange(samples)  # a full batch needs no shuffling
+        else:
+            padded[:, :samples] = draws.permutations(
+                seed, "shuffle", samples, client, ordinal, np.arange(passes)
+            )
+        return padded.reshape(passes * per_pass, rows)[:steps]

@@ -1,0 +1,166 @@
+"""The world a run plays in (fixed), and the state of its server (all that changes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray import objective
+from gifair_ray.availability import Calendar
+from gifair_ray.clock import Clock
+from gifair_ray.devices import Fleet
+from gifair_ray.federation import Population
+from gifair_ray.losses import LossTable
+from gifair_ray.protocol import Layout, Params
+from gifair_ray.scenario import Scenario
+from gifair_ray.tables import OUTCOMES
+from gifair_ray.weightings import Rule
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SCALAR_BYTES = 8
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that follows from the scenario and never changes."""
+
+    scenario: Scenario
+    population: Population
+    p: Floats
+    cumulative: Floats
+    fleet: Fleet
+    calendar: Calendar
+    rule: Rule
+    layout: Layout
+    steps: Ints
+    """Local steps of each client's dispatches."""
+    passes: Floats
+    """Sample passes of a dispatch, with what evaluating the reported losses adds."""
+
+    @staticmethod
+    def build(scenario: Scenario, population: Population, layout: Layout) -> World:
+        """Check the scenario against the population and draw every client's device."""
+        work, reports = scenario.work, scenario.weighting.reports
+        p = objective.shares(population.train)
+        fleet = scenario.devices.build(scenario.seed, population)
+        evaluations = len(reports) * fleet.eval_fraction * population.train
+        return World(
+            scenario=scenario,
+            population=population,
+            p=p,
+            cumulative=np.cumsum(p),
+            fleet=fleet,
+            calendar=scenario.availability.build(scenario.seed, population),
+            rule=scenario.weighting.start(population),
+            layout=layout,
+            steps=work.step_counts(population.train),
+            passes=work.sample_passes(population.train) + evaluations,
+        )
+
+    @property
+    def K(self) -> int:
+        """How many clients there are."""
+        return len(self.p)
+
+    @property
+    def model_bytes(self) -> int:
+        """Size of a model on the network."""
+        return self.layout.size * np.dtype(self.layout.dtype).itemsize
+
+
+@dataclass
+class Participation:
+    """Counters per client since the start."""
+
+    counts: dict[str, Ints]
+    busy_s: Floats
+    wasted_s: Floats
+    bytes: Ints
+    wasted_bytes: Ints
+    weight: Floats
+
+    @staticmethod
+    def none(K: int) -> Participation:
+        """Nothing has happened yet."""
+        counts = {outcome: np.zeros(K, dtype=np.int64) for outcome in ("selected", *OUTCOMES)}
+        return Participation(
+            counts,
+            np.zeros(K),
+            np.zeros(K),
+            np.zeros(K, dtype=np.int64),
+            np.zeros(K, dtype=np.int64),
+            np.zeros(K),
+        )
+
+
+@dataclass
+class State:
+    """The server's state. Whoever has this and the world can go on with the run."""
+
+    theta: Params
+    losses: LossTable
+    participation: Participation
+    asked: Ints
+    """How often each client was asked for a loss."""
+    clock: Clock = field(default_factory=Clock)
+    version: int = 0
+    updates: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    dispatches: int = 0
+    jobs: int = 0
+    evaluations: int = 0
+    next_evaluation: float = 0.0
+    personal: dict[int, Params] = field(default_factory=dict)
+    audited: tuple[float, float] | None = None
+    """(H, δ) at the model that the current round started from."""
+    finished: bool = False
+    policy: Any = None
+    """What the participation policy keeps between events."""
+
+    @staticmethod
+    def fresh(world: World, theta: Params) -> State:
+        """At the start: an initial model, and nothing known of anybody."""
+        return State(
+            theta=theta,
+            losses=LossTable.empty(world.population.groups, world.population.d),
+            participation=Participation.none(world.K),
+            asked=np.zeros(world.K, dtype=np.int64),
+        )
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+        return self.clock.now
+
+    def job_id(self) -> int:
+        """A number for a new job."""
+        self.jobs += 1
+        return self.jobs - 1
+
+    def count(self, unit: str) -> float:
+        """Progress in one of the units of stopping and evaluating."""
+        return {
+            "rounds": self.version,
+            "updates": self.updates,
+            "virtual_s": self.now,
+            "bytes": self.bytes_down + self.bytes_up,
+        }[unit]
+
+    def schedule_clock(self, world: World) -> float:
+        """c of the learning-rate schedule."""
+        if world.scenario.work.schedule.clock == "rounds":
+            return float(self.version)
+        return self.updates / world.scenario.sampling.slots(world.K)
+
+    def should_stop(self, world: World) -> bool:
+        """Whether a limit of the scenario has been reached."""
+        stop = world.scenario.stop
+        return any(
+            limit is not None and self.count(unit) >= limit for unit, limit in stop.__dict__.items()
+        )
