@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
+from gifair_ray.analysis.load import RunTables
+from gifair_ray.analysis.summary import MODELS, Group, Row, Summary, summarise
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from gifair_ray.analysis.load import RunTables
-from gifair_ray.analysis.summary import MODELS, Group, Row, Summary, summarise
 from gifair_ray.errors import BadInput
 
 __all__ = ["Group", "Row", "Summary", "compare", "render", "summarise"]

@@ -71,8 +71,9 @@ def noise_floor(accuracy: Array, samples: Array) -> float:
     the second term.
 
     One sample says nothing about its own noise: for a client with n_k = 1, s_k² is the mean over
-    the clients with n_k ≥ 2 of their estimates n s²  of π(1 − π). If there are none, the floor is
-    unknown: nan. A client with n_k = 0 has no accuracy and is refused. One client: 0.
+    the clients with n_k ≥ 2 of their estimates n s² of π(1 − π), unbiased if such clients are like
+    the others on average. If there are none, the floor is unknown: nan. A client with n_k = 0 has
+    no accuracy and is refused. One client: 0.
     """
     _check_samples(accuracy, samples)
     K = len(accuracy)
@@ -124,6 +125,8 @@ def group_means(values: Array, groups: Array) -> npt.NDArray[np.float64]:
         return np.empty(0)
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order])) + 1
+    if len(starts) + 1 == len(values):  # d = K, of which there may be a million
+        return values[order].astype(np.float64)
     return np.array([_mean(members) for members in np.split(values[order], starts)])
 
 

@@ -40,7 +40,7 @@ def bits(seed: int, purpose: str, *keys: Keys) -> npt.NDArray[np.uint64]:
     h = np.atleast_1d(_root(seed, purpose))
     for key in keys:
         # Each key is mixed before the next is added, so that (1, 2) and (2, 1) differ.
-        h = _mix(h + (np.asarray(key).astype(np.uint64) + np.uint64(1)) * _GAMMA)
+        h = _mix(h + (np.atleast_1d(key).astype(np.uint64) + np.uint64(1)) * _GAMMA)
     return _mix(h + _GAMMA)
 
 

@@ -7,7 +7,6 @@ after it was killed.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from gifair_ray.errors import RunFailed
+from gifair_ray.segments import read_table, write_segment
 from gifair_ray.tables import TABLES
 
 FLUSH_ROWS = 100_000
@@ -111,6 +111,10 @@ class FolderRecorder(Recorder):
             self._thread.join()
         self._check()
 
+    def tables(self) -> dict[str, pa.Table]:
+        """What is on disk; everything, once closed."""
+        return {name: read_table(self._folder, name) for name in TABLES}
+
     def _check(self) -> None:
         if self._failure is not None:
             raise RunFailed(
@@ -142,19 +146,7 @@ class FolderRecorder(Recorder):
     def _flush(self) -> None:
         for table, batches in self._batches.items():
             if batches:
-                segment = self._folder / table / f"{self._segments[table]:06d}.arrow"
-                write_segment(segment, pa.Table.from_batches(batches).combine_chunks())
+                rows = pa.Table.from_batches(batches).combine_chunks()
+                write_segment(self._folder, table, self._segments[table], rows)
                 self._segments[table] += 1
                 batches.clear()
-
-
-def write_segment(path: Path, table: pa.Table) -> None:
-    """A complete Arrow file under its name, or none: written beside it, synced, renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

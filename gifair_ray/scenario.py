@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, model_validator
 
@@ -54,9 +54,8 @@ class Evaluation(Frozen):
 class Audit(Frozen):
     """Exact losses of everybody beside the ranks in use, at no cost in the simulated world."""
 
-    every: int | Literal["auto"] = Field(
+    every: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
-        ge=0,
         description="rounds between audits; 0: never; auto: about a tenth of the training work",
     )
 

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+from gifair_ray.analysis import RunTables, compare, measures, render, summarise
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gifair_ray.analysis import RunTables, compare, measures, render, summarise
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 
@@ -169,7 +169,7 @@ def test_infinite_test_sets_need_no_correction(people):
 
 @pytest.mark.parametrize("sizes", [(2, 40), (1, 10)], ids=["several samples", "also one sample"])
 def test_the_corrected_variance_is_unbiased_before_it_is_cut_off(sizes):
-    """Binomial counts with known π_k; with n_k = 1 too, where all clients have the same π(1 − π)."""
+    """Binomial counts with known π_k; with n_k = 1 too, where all clients share π(1 − π)."""
     draw = np.random.default_rng(20)
     K, repeats = 30, 4000
     truth = draw.choice([0.3, 0.7], K) if sizes[0] == 1 else draw.uniform(0.4, 1.0, K)
@@ -308,7 +308,7 @@ def test_clients_without_samples_are_left_out_and_counted():
 
 
 def test_a_summary_refuses_what_it_cannot_know():
-    with pytest.raises(BadInput, match="'dev'.*train, val, test"):
+    with pytest.raises(BadInput, match=r"'dev'.*train, val, test"):
         summarise(make_run(evaluation(1, LAST)), "dev")
     with pytest.raises(BadInput, match="clients that its table `clients` does not list"):
         summarise(make_run(evaluation(1, LAST), groups=(0, 0)))

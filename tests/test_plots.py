@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from gifair_ray.analysis import RunTables, compare_groups, group_losses
 from gifair_ray.analysis.plots import COLOURS, MOST
+
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 
@@ -162,9 +162,7 @@ def test_a_task_without_accuracies_is_compared_by_its_losses():
 
 
 def test_names_are_shown_as_they_are():
-    run = make_run(
-        [[1.0, 2.0]], correct=[1, 2], label="_cost in $ and $^", names=lambda i: f"_${i}"
-    )
+    run = make_run([[1.0, 2.0]], correct=[1, 2], label=r"_cost $\frac$", names=lambda i: f"_${i}")
     drawn(group_losses(run))
     figure = compare_groups([run])
     drawn(figure)

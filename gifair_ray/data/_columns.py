@@ -46,7 +46,8 @@ class Flaw(Exception):
     """What is wrong in which row (from 0; None: in all) of which column."""
 
     def __init__(self, row: int | None, column: str, what: str) -> None:
-        super().__init__(row, column, what)
+        place = "" if row is None else f", row {row + 1}"
+        super().__init__(f"column {column!r}{place}: {what}")
         self.row, self.column, self.what = row, column, what
 
 
@@ -54,7 +55,14 @@ class Flaw(Exception):
 def _reading(path: str, kind: Format) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        LookupError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise BadInput(
             f"{path}: cannot be read as {kind}: {why[:300]}; "
@@ -115,12 +123,13 @@ class TableFile:
 
     def _raw_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.kind == "Parquet":
-            with pq.ParquetFile(self.place) as file:
+            # Not mapped, pyarrow would hold whole column chunks in memory.
+            with pq.ParquetFile(self.place, memory_map=True, pre_buffer=False) as file:
                 yield from file.iter_batches(STEP, columns=columns)
         elif self.kind == "Arrow":
-            fields = sorted(self.schema.names.index(name) for name in columns)
+            # No projection here: pyarrow's would copy, and a column left alone is never paged in.
             with pa.memory_map(str(self.place)) as file:
-                reader = _ipc(file, pa.ipc.IpcReadOptions(included_fields=fields))
+                reader = _ipc(file)
                 if isinstance(reader, pa.RecordBatchFileReader):
                     yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
                 else:
@@ -144,13 +153,13 @@ def _schema(place: Path, kind: Format) -> pa.Schema:
         return reader.schema
 
 
-def _ipc(file: pa.MemoryMappedFile, options: pa.ipc.IpcReadOptions | None = None) -> Any:
+def _ipc(file: pa.MemoryMappedFile) -> Any:
     """The reader for a file, or for a stream that was written into one."""
     magic = file.read(6)
     file.seek(0)
     if magic[:4] == b"FEA1":
         raise ValueError("this is version 1 of Feather, which is not Arrow yet")
-    return (pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream)(file, options=options)
+    return pa.ipc.open_file(file) if magic == b"ARROW1" else pa.ipc.open_stream(file)
 
 
 def _csv_options(
@@ -311,10 +320,10 @@ class Features:
             )
         return cls(file, [x], tokens)
 
-    def check(self) -> int:
+    def check(self, rows: int) -> int:
         """The width of all rows, once every value has been looked at."""
         width = 0
-        for start, values in self._pieces():
+        for start, values in self._pieces(rows):
             width, real = values.shape[1], values.dtype.kind == "f"
             if real:
                 self._refuse(start, values, ~np.isfinite(values), "is not finite; replace it")
@@ -333,16 +342,22 @@ class Features:
             name = self.columns[i if len(self.columns) > 1 else 0]
             raise Flaw(start + row, name, f"{values[row, i]} {what}")
 
-    def load(self) -> Blocks:
+    def load(self, rows: int) -> Blocks:
         """All rows; views into the mapped file where it is Arrow with lists of plain numbers."""
-        return Blocks([values for _, values in self._pieces()], self.tokens > 0)
+        return Blocks([values for _, values in self._pieces(rows)], self.tokens > 0)
 
-    def _pieces(self) -> Iterator[tuple[int, Array]]:
-        start, width = 0, None
+    def _pieces(self, rows: int) -> Iterator[tuple[int, Array]]:
+        end, width = 0, None
         for batch in self.file.batches(self.columns):
+            start, end = end, end + len(batch)
+            if end > rows:
+                break
             values = _matrix(batch, start, width)
             yield start, values
-            start, width = start + len(batch), values.shape[1]
+            width = values.shape[1]
+        if end != rows:
+            what = f"does not have the {rows} rows of the other columns; write the file again"
+            raise Flaw(None, self.columns[0], what)
 
 
 def _matrix(batch: pa.RecordBatch, start: int, width: int | None) -> Array:
@@ -383,12 +398,12 @@ class Blocks:
         self._dtype = np.int64 if tokens else np.result_type(np.float32, *(b.dtype for b in blocks))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return int(self._starts[-1]), self._blocks[0].shape[1] if self._blocks else 0
+    def width(self) -> int:
+        return int(self._blocks[0].shape[1])
 
     def take(self, rows: Ints) -> Array:
         """Ascending rows, copied: int64 for tokens, else float32 where exact, else float64."""
-        taken = np.empty((len(rows), self.shape[1]), dtype=self._dtype)
+        taken = np.empty((len(rows), self.width), dtype=self._dtype)
         of_row = np.searchsorted(self._starts, rows, side="right") - 1
         blocks, first = np.unique(of_row, return_index=True)
         for block, a, b in zip(blocks, first, [*first[1:], len(rows)], strict=True):

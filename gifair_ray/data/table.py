@@ -94,8 +94,7 @@ class Table(DataSource):
         try:
             return self._checked(seed, file, columns, features)
         except Flaw as flaw:
-            row = "" if flaw.row is None else f", row {flaw.row + 1}"
-            raise BadInput(f"{self.path}: column {flaw.column!r}{row}: {flaw.what}") from None
+            raise BadInput(f"{self.path}: {flaw}") from None
 
     def _checked(
         self, seed: int, file: TableFile, columns: list[str], features: Features
@@ -129,7 +128,7 @@ class Table(DataSource):
                 f"({len(idle)} of {len(names)} clients); give it some or leave it out"
             )
         try:
-            width = features.check()
+            width = features.check(len(table))
         except Flaw as flaw:
             whose = "" if flaw.row is None else f"client {names[owner[flaw.row]]!r}: "
             raise Flaw(flaw.row, flaw.column, whose + flaw.what) from None
@@ -175,15 +174,13 @@ class TableFederation:
 
     @cached_property
     def _x(self) -> Blocks:
+        changed = f"{self.source.path} was changed after the start"
         try:
-            x = self.features.load()
+            x = self.features.load(len(self.y))
         except (Flaw, BadInput) as error:
-            raise RunFailed(f"{self.source.path} was changed after the start: {error}") from error
-        if x.shape != (had := (len(self.y), *self.task.input_shape)):
-            raise RunFailed(
-                f"{self.source.path} was changed after the start: "
-                f"its inputs had the shape {had} and have {x.shape}"
-            )
+            raise RunFailed(f"{changed}: {error}") from error
+        if (x.width,) != self.task.input_shape:
+            raise RunFailed(f"{changed}: inputs of {self.task.input_shape[0]} have {x.width} now")
         return x
 
     @cached_property

@@ -17,7 +17,6 @@ module keeps elsewhere is not known here and must not outlive a forward pass.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,20 +26,25 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gifair_ray import draws
-from gifair_ray.errors import BadInput, Diverged
-from gifair_ray.federation import SPLITS, Federation, Split
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, TrainJob, Trained
+from gifair_ray.errors import BadInput
+from gifair_ray.federation import SPLITS, Federation, Samples, Split
+from gifair_ray.learners._common import BoundedCache, check_finite
+from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
 EVALUATION_ROWS = 256
 """Rows of a batch in an evaluation. Bits depend on it, so it is not an option."""
-CACHE_BYTES = 512 * 2**20
+CACHE_BYTES = 512 << 20
+
+Shard = dict[Split, tuple[Tensor, Tensor]]
 
 
 def _seed(seed: int, purpose: str, *keys: int) -> None:
+    # As columns, since numpy warns of the overflow that a hash wants where numbers are scalars.
+    columns = (np.array([key]) for key in keys)
     # Only the CPU's generator: torch.manual_seed would queue work for devices we never use.
-    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *keys)[0]))
+    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *columns)[0]))
 
 
 class _Flat:
@@ -112,39 +116,6 @@ class _Flat:
         return self.y.numpy()
 
 
-class _Shards:
-    """Clients' data as tensors, the most recently used kept within a number of bytes."""
-
-    def __init__(self, federation: Federation, dtype: torch.dtype, limit: int) -> None:
-        self._federation, self._limit, self._held = federation, limit, 0
-        self._dtype = torch.int64 if federation.task.tokens else dtype
-        self._kept: OrderedDict[int, dict[Split, tuple[Tensor, Tensor]]] = OrderedDict()
-
-    def get(self, client: int, split: Split) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of one split."""
-        if (found := self._kept.get(client)) is None:
-            shard = self._federation.shard(client)
-            # torch.tensor copies into memory aligned by torch: bits may depend on the alignment.
-            found = {
-                s: (
-                    torch.tensor(getattr(shard, s).x, dtype=self._dtype),
-                    torch.tensor(getattr(shard, s).y, dtype=torch.int64),
-                )
-                for s in SPLITS
-            }
-            self._kept[client] = found
-            self._held += self._bytes(found)
-            while self._held > self._limit:
-                self._held -= self._bytes(self._kept.popitem(last=False)[1])
-        else:
-            self._kept.move_to_end(client)
-        return found[split]
-
-    @staticmethod
-    def _bytes(shard: dict[Split, tuple[Tensor, Tensor]]) -> int:
-        return sum(t.nbytes for pair in shard.values() for t in pair)
-
-
 class ModuleLearner:
     """See `gifair_ray.protocol.Learner`. Cross-entropy, mean over the rows of a batch.
 
@@ -170,34 +141,35 @@ class ModuleLearner:
         called: str = "the model",
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._population, self._work, self._seed = federation.population, work, seed
+        self._federation, self._work, self._seed = federation, work, seed
         self._pull, self._reports = solver.pull, reports
         with torch.random.fork_rng(devices=[]):
             _seed(seed, "model")
             self._module = factory()
             self._flat = _Flat(self._module, dtype, called)
+            self._input_dtype = torch.int64 if federation.task.tokens else self._flat.y.dtype
             self._initial: Params = self._flat.y.numpy().copy()
             if not np.isfinite(self._initial).all():
                 raise BadInput(
                     f"{called} starts with values that are not finite; register constant buffers, "
                     "such as a mask, with persistent=False"
                 )
-            self._try_out(federation, called)
+            self._try_out(called)
         self._away = torch.empty_like(self._flat.g)
-        self._shards = _Shards(federation, self._flat.y.dtype, cache_bytes)
+        self._shards: BoundedCache[Shard] = BoundedCache(cache_bytes)
         self.layout = self._flat.layout
 
-    def _try_out(self, federation: Federation, called: str) -> None:
+    def _try_out(self, called: str) -> None:
         # One forward pass, in train mode and with the shortest batch that any client will have,
         # so that a model that cannot be trained is refused before a run starts.
-        task, work, n = federation.task, self._work, federation.population.train
+        task, work, n = self._federation.task, self._work, self._federation.population.train
         full = n if work.batch_size is None else np.minimum(n, work.batch_size)
         last = n - full * (work.batches(n) - 1)
         shortest = np.where(work.step_counts(n) >= work.batches(n), last, full).min()
         rows = min(int(shortest), 2)
-        kind = torch.int64 if task.tokens else self._flat.y.dtype
+        inputs = torch.zeros((rows, *task.input_shape), dtype=self._input_dtype)
         try:
-            scores = self._module.train()(torch.zeros((rows, *task.input_shape), dtype=kind))
+            scores = self._module.train()(inputs)
         except Exception as error:
             raise BadInput(
                 f"{called} failed on a batch of {rows} inputs of shape {task.input_shape} "
@@ -220,14 +192,16 @@ class ModuleLearner:
         local, received = np.full(len(jobs), math.nan), np.full(len(jobs), math.nan)
         with torch.random.fork_rng(devices=[]):
             for i, job in enumerate(jobs):
+                reported = []
                 if "received" in self._reports:
-                    received[i] = self._measure(theta, job.client, "train")[0]
-                    self._check(received[i], "its loss at the received model", job)
-                models[i] = self._descend(theta, job)
-                self._check(models[i], "its local model", job)
+                    received[i], _ = self._measure(theta, job.client, "train")
+                    reported.append(received[i])
+                models[i], last_rate = self._descend(theta, job)
                 if "local" in self._reports:
-                    local[i] = self._measure(models[i], job.client, "train")[0]
-                    self._check(local[i], "its loss at the local model", job)
+                    local[i], _ = self._measure(models[i], job.client, "train")
+                    reported.append(local[i])
+                for values in (models[i], np.array(reported)):
+                    check_finite(values, [job], np.array([last_rate]))
         return Trained(models, local, received)
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
@@ -239,17 +213,31 @@ class ModuleLearner:
                 loss[i], correct[i] = self._measure(rows[i], client, split)
         return Evaluated(loss, correct)
 
-    def _descend(self, theta: Params, job: TrainJob) -> Params:
-        """y ← y − η (m_k g + μ (y − θ)) from y = θ, for all steps of the job."""
-        x, labels = self._shards.get(job.client, "train")
+    def _samples(self, client: int, split: Split) -> tuple[Tensor, Tensor]:
+        """Inputs and labels."""
+        return self._shards.get(client, lambda: self._shard(client))[split]
+
+    def _shard(self, client: int) -> tuple[Shard, int]:
+        raw, shard = self._federation.shard(client), Shard()
+        for split in SPLITS:
+            samples: Samples = getattr(raw, split)
+            # torch.tensor copies into memory aligned by torch: bits may depend on the alignment.
+            x = torch.tensor(samples.x, dtype=self._input_dtype)
+            shard[split] = x, torch.tensor(samples.y, dtype=torch.int64)
+        return shard, sum(t.nbytes for pair in shard.values() for t in pair)
+
+    def _descend(self, theta: Params, job: TrainJob) -> tuple[Params, float]:
+        """y ← y − η (m_k g + μ (y − θ)) from y = θ for all steps; also η of the last step."""
+        x, labels = self._samples(job.client, "train")
         order = self._work.order(self._seed, job.client, job.ordinal, len(labels))
+        rates = self._work.schedule.rates(job.message.clock, len(order)).tolist()
         m, mu = 1.0 + job.message.tilt, self._pull
         module, flat = self._module.train(), self._flat
         flat.load(theta)
         y, g = flat.y[: self.layout.trainable], flat.g
         start = y.clone() if mu else y
         _seed(self._seed, "torch", job.client, job.ordinal)
-        for step, eta in zip(order, self._rates(job, len(order)), strict=True):
+        for step, eta in zip(order, rates, strict=True):
             rows = torch.from_numpy(step[step >= 0])
             g.zero_()
             scores = module(x.index_select(0, rows))
@@ -258,36 +246,21 @@ class ModuleLearner:
                 torch.sub(y, start, out=self._away)
                 y.add_(self._away, alpha=-eta * mu)
             y.add_(g, alpha=-eta * m)
-        return flat.collect()
-
-    def _rates(self, job: TrainJob, steps: int) -> list[float]:
-        return [float(eta) for eta in self._work.schedule.rates(job.message.clock, steps)]
+        return flat.collect(), rates[-1]
 
     def _measure(self, model: Params, client: int, split: Split) -> tuple[float, int]:
         """Mean loss and number of right answers; NaN and 0 where there are no samples."""
-        x, labels = self._shards.get(client, split)
+        x, labels = self._samples(client, split)
+        if len(labels) == 0:
+            return math.nan, 0
         module, total, correct = self._module.eval(), 0.0, 0
         self._flat.load(model)
         _seed(self._seed, "torch/evaluation", client)
         with torch.inference_mode():
-            for inputs, answers in zip(
-                x.split(EVALUATION_ROWS), labels.split(EVALUATION_ROWS), strict=True
-            ):
-                if len(answers) == 0:
-                    return math.nan, 0
-                scores = module(inputs)
+            for at in range(0, len(labels), EVALUATION_ROWS):
+                scores = module(x[at : at + EVALUATION_ROWS])
+                answers = labels[at : at + EVALUATION_ROWS]
                 losses = cross_entropy(scores, answers, reduction="none")
                 total += float(losses.sum(dtype=torch.float64))
                 correct += int((scores.argmax(dim=1) == answers).sum())
         return total / len(labels), correct
-
-    def _check(self, values: Params | np.float64, what: str, job: TrainJob) -> None:
-        if np.isfinite(values).all():
-            return
-        steps = int(self._work.step_counts(self._population.train[[job.client]])[0])
-        option = "beta" if self._work.schedule.kind == "inverse" else "lr"
-        raise Diverged(
-            f"client {self._population.name(job.client)}, dispatch {job.ordinal}: {what} is not "
-            f"finite; the learning rate was {self._rates(job, steps)[-1]:g}, times a multiplier "
-            f"of {1.0 + job.message.tilt:g}; try a smaller work.schedule.{option}"
-        )

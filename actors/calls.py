@@ -1,0 +1,22 @@
+"""Waiting for Ray calls, with errors as they were raised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from gifair_ray.errors import GifairError, RunFailed
+
+
+def wait(calls: Any) -> Any:
+    """The results of calls; what an actor raised is raised again, without Ray around it."""
+    try:
+        return ray.get(calls)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, GifairError):
+            raise cause from None
+        raise RunFailed(f"an actor failed: {type(cause).__name__}: {cause}") from error
+    except ray.exceptions.RayError as error:
+        raise RunFailed(f"an actor was lost and could not be replaced: {error}") from error

@@ -1,0 +1,80 @@
+"""The client actor: a process that plays whichever client it is handed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gifair_ray import draws
+from gifair_ray.backend import Description, build_learner
+from gifair_ray.federation import Federation
+from gifair_ray.protocol import EvaluateJob, Evaluated, Learner, Params, TrainJob, Trained
+from gifair_ray.scenario import Scenario, parse
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What any worker needs to take part in a run; sent with every call, as a reference."""
+
+    run: str
+    scenario: dict[str, object]
+    paths: tuple[str, ...]
+    """Where to look for the user's own modules."""
+    delay_s: float = 0.0
+    """Longest random delay before a reply: for tests that results do not depend on timing."""
+
+
+class ClientActor:
+    """Pure functions of (run, job), with a cache of what they were built from.
+
+    A call carries all it needs, so an actor that died and was started again simply goes on.
+    """
+
+    RUNS = 2  # built runs that are kept: the one going on, and the one that comes next
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._runs: dict[str, tuple[Scenario, Federation, Learner]] = {}
+        self._calls = 0
+
+    def ready(self) -> int:
+        """The process that this actor is."""
+        return os.getpid()
+
+    def _built(self, spec: RunSpec) -> tuple[Scenario, Federation, Learner]:
+        if spec.run not in self._runs:
+            sys.path += [path for path in spec.paths if path not in sys.path]
+            scenario = parse(spec.scenario)
+            while len(self._runs) >= self.RUNS:
+                del self._runs[next(iter(self._runs))]
+            self._runs[spec.run] = (scenario, *build_learner(scenario))
+        return self._runs[spec.run]
+
+    def describe(self, spec: RunSpec) -> Description:
+        """The population, the model's layout and the initial model."""
+        _, federation, learner = self._built(spec)
+        return Description(federation.population, learner.layout, learner.initial())
+
+    def train(self, spec: RunSpec, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+        """Local training of some clients from one version of the model."""
+        _, _, learner = self._built(spec)
+        self._dawdle(spec)
+        return learner.train(theta, jobs)
+
+    def evaluate(self, spec: RunSpec, models: Params, job: EvaluateJob) -> Evaluated:
+        """One model on some clients, or each client's own."""
+        _, _, learner = self._built(spec)
+        self._dawdle(spec)
+        return learner.evaluate(np.asarray(models), job.clients, job.split)
+
+    def _dawdle(self, spec: RunSpec) -> None:
+        self._calls += 1
+        if spec.delay_s:
+            time.sleep(spec.delay_s * draws.uniform(os.getpid(), "delay", self._calls)[0])

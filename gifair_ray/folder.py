@@ -1,0 +1,234 @@
+"""A run's folder: who is writing to it, what it holds, how it ended.
+
+    manifest.json   what ran, with what, when, and how it ended
+    scenario.toml   the resolved scenario
+    tables/         Arrow segments
+    models/         safetensors: the global model, the personal ones
+    lock            the process that is writing
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gifair_ray import toml
+from gifair_ray.digest import run_digest
+from gifair_ray.errors import BadInput
+from gifair_ray.protocol import Layout, Params
+from gifair_ray.scenario import Scenario
+from gifair_ray.segments import read_table
+from gifair_ray.tables import TABLES
+
+FORMAT = 1
+PERSONAL_BYTES = 256 << 20  # personal models in one file
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """An open run folder. Made by `create`; `update` and `close` keep the manifest true."""
+
+    path: Path
+
+    @staticmethod
+    def create(
+        path: Path, scenario: Scenario, label: str, command: Sequence[str], how: Mapping[str, Any]
+    ) -> RunFolder:
+        """Take possession of a new or empty folder, and say in it what is about to run."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            _refuse_if_taken(path)
+            _lock(path)
+            (path / "tables").mkdir()
+            (path / "models").mkdir()
+            _write(path / "scenario.toml", toml.dump(scenario))
+        except OSError as error:
+            raise BadInput(f"cannot write to {path}: {error.strerror or error}") from error
+        folder = RunFolder(path)
+        folder.update(
+            format=FORMAT,
+            name=scenario.name,
+            label=label,
+            algorithm=scenario.algorithm,
+            seed=scenario.seed,
+            scenario_digest=scenario.digest(),
+            status="running",
+            digest=None,
+            command=list(command),
+            started=_now(),
+            ended=None,
+            versions=_versions(),
+            cpu=_cpu(),
+            **how,
+        )
+        return folder
+
+    @property
+    def tables(self) -> Path:
+        """Where the Arrow segments lie."""
+        return self.path / "tables"
+
+    def update(self, **changes: Any) -> None:
+        """Change entries of the manifest."""
+        file = self.path / "manifest.json"
+        manifest = json.loads(file.read_text()) if file.exists() else {}
+        _write(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
+
+    def write_models(
+        self, layout: Layout, theta: Params, personal: Mapping[int, Params]
+    ) -> None:
+        """Named tensors as safetensors; personal models stacked, with the clients' numbers."""
+        _save(self.path / "models" / "global.safetensors", layout.tensors(theta))
+        owners = sorted(personal)
+        each = max(1, PERSONAL_BYTES // max(1, theta.nbytes))
+        for number, at in enumerate(range(0, len(owners), each)):
+            some = owners[at : at + each]
+            tensors = layout.tensors(np.stack([personal[client] for client in some]))
+            clients = np.array(some, dtype=np.int64)
+            name = f"personal-{number:04d}.safetensors"
+            _save(self.path / "models" / name, {"__clients__": clients, **tensors})
+        self.update(
+            layout={
+                "names": list(layout.names),
+                "shapes": [list(shape) for shape in layout.shapes],
+                "trainable": layout.trainable,
+                "dtype": layout.dtype,
+            }
+        )
+
+    def close(self, status: str, **changes: Any) -> None:
+        """The run has ended, this way."""
+        self.update(status=status, ended=_now(), **changes)
+        (self.path / "lock").unlink(missing_ok=True)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run folder."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} is no run folder: it has no manifest.json") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path / 'manifest.json'} cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise BadInput(f"{path / 'manifest.json'} has another format than {FORMAT}")
+    return manifest
+
+
+def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
+    """The layout, the global model and the personal ones of a finished run, as flat vectors."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    shape = read_manifest(path).get("layout")
+    if shape is None:
+        raise BadInput(f"{path} has no models yet: the run did not end")
+    layout = Layout(
+        tuple(shape["names"]),
+        tuple(tuple(s) for s in shape["shapes"]),
+        shape["trainable"],
+        shape["dtype"],
+    )
+    try:
+        theta = _flat(layout, load_file(path / "models" / "global.safetensors"), ())
+        personal: dict[int, Params] = {}
+        for file in sorted((path / "models").glob("personal-*.safetensors")):
+            tensors = load_file(file)
+            clients = tensors.pop("__clients__")
+            stack = _flat(layout, tensors, (len(clients),))
+            personal |= dict(zip(clients.tolist(), stack, strict=True))
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise BadInput(f"the models of {path} cannot be read: {error}") from error
+    return layout, theta, personal
+
+
+def _flat(layout: Layout, tensors: Mapping[str, Params], stack: tuple[int, ...]) -> Params:
+    return np.concatenate([tensors[name].reshape(*stack, -1) for name in layout.names], axis=-1)
+
+
+def folder_digest(path: Path) -> str:
+    """The logical digest of a finished run, computed anew from what is on disk."""
+    _, theta, personal = read_models(path)
+    return run_digest({name: read_table(path / "tables", name) for name in TABLES}, theta, personal)
+
+
+def _save(path: Path, tensors: Mapping[str, Any]) -> None:
+    from safetensors.numpy import save_file
+
+    partial = path.with_suffix(".partial")
+    save_file({name: np.ascontiguousarray(t) for name, t in tensors.items()}, partial)
+    partial.replace(path)
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _refuse_if_taken(path: Path) -> None:
+    lock = path / "lock"
+    if lock.exists():
+        try:
+            owner = json.loads(lock.read_text())
+        except ValueError:
+            owner = {}
+        if owner.get("host") == socket.gethostname() and not _alive(owner.get("pid", -1)):
+            raise BadInput(f"{path} holds an unfinished run; choose another --out or remove it")
+        raise BadInput(f"{path} is in use by process {owner.get('pid', '?')}; choose another --out")
+    if any(path.iterdir()):
+        raise BadInput(f"{path} is not empty; choose another --out, or remove it")
+
+
+def _lock(path: Path) -> None:
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+    try:
+        with open(path / "lock", "x", encoding="utf-8") as file:
+            json.dump(owner, file)
+    except FileExistsError as error:
+        raise BadInput(f"{path} is in use by another process; choose another --out") from error
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return pid > 0
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    names = ("gifair-ray", "numpy", "pyarrow", "pydantic", "ray", "safetensors", "torch")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
