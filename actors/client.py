@@ -8,12 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gifair_ray import draws
 from gifair_ray.backend import Description, build_learner
 from gifair_ray.federation import Federation
-from gifair_ray.protocol import EvaluateJob, Evaluated, Learner, Params, TrainJob, Trained
+from gifair_ray.protocol import Evaluated, EvaluateJob, Learner, Params, Trained, TrainJob
 from gifair_ray.scenario import Scenario, parse
 
 
@@ -23,8 +21,8 @@ class RunSpec:
 
     run: str
     scenario: dict[str, object]
-    paths: tuple[str, ...]
-    """Where to look for the user's own modules."""
+    folder: str
+    """The driver's current folder."""
     delay_s: float = 0.0
     """Longest random delay before a reply: for tests that results do not depend on timing."""
 
@@ -50,7 +48,9 @@ class ClientActor:
 
     def _built(self, spec: RunSpec) -> tuple[Scenario, Federation, Learner]:
         if spec.run not in self._runs:
-            sys.path += [path for path in spec.paths if path not in sys.path]
+            os.chdir(spec.folder)  # relative paths in the scenario are the driver's
+            if spec.folder not in sys.path:  # and so are the user's own modules
+                sys.path.insert(0, spec.folder)
             scenario = parse(spec.scenario)
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
@@ -72,7 +72,7 @@ class ClientActor:
         """One model on some clients, or each client's own."""
         _, _, learner = self._built(spec)
         self._dawdle(spec)
-        return learner.evaluate(np.asarray(models), job.clients, job.split)
+        return learner.evaluate(models, job.clients, job.split)
 
     def _dawdle(self, spec: RunSpec) -> None:
         self._calls += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,9 +36,9 @@ class Cluster:
 
     def start(self, scenario: Scenario, folder: Path | None, delay_s: float = 0.0) -> RaySession:
         """Begin a run."""
-        paths = tuple(dict.fromkeys([str(Path.cwd()), *filter(None, sys.path[:1])]))
-        spec = RunSpec(uuid.uuid4().hex, scenario.table(), paths, delay_s)
-        wait(self.server.begin.remote(spec, self.clients, self.clients_per_actor, folder))
+        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s)
+        where = folder.resolve() if folder is not None else None
+        wait(self.server.begin.remote(spec, self.clients, self.clients_per_actor, where))
         return RaySession(self.server)
 
 
@@ -83,14 +82,13 @@ def cluster(
         _init(workers, address)
     actors: list[Any] = []
     try:
-        cpus = int(ray.cluster_resources().get("CPU", 1))
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
         share = 1.0 if n <= cpus else cpus / n
         remote_client: Any = ray.remote(ClientActor)
         options = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
-        actors = [
-            remote_client.options(num_cpus=share, **options).remote() for _ in range(n)
-        ]
+        actors = [remote_client.options(num_cpus=share, **options).remote() for _ in range(n)]
         remote_server: Any = ray.remote(ServerActor)
         server = remote_server.options(num_cpus=0).remote()
         actors.append(server)

@@ -17,21 +17,19 @@ import ray
 from gifair_ray.actors.calls import wait
 from gifair_ray.actors.client import RunSpec
 from gifair_ray.backend import Description, split_replies
-from gifair_ray.protocol import EvaluateJob, Evaluated, Job, Params, TrainJob
+from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Params, TrainJob
 from gifair_ray.scenario import parse
 
 
 class RayBackend:
     """See `gifair_ray.backend.Backend`."""
 
-    def __init__(
-        self, spec: RunSpec, actors: Sequence[Any], clients_per_actor: int | None
-    ) -> None:
+    def __init__(self, spec: RunSpec, actors: Sequence[Any], clients_per_actor: int | None) -> None:
         self._actors, self._per_actor = list(actors), clients_per_actor
         self._spec = ray.put(spec)
         self._models: dict[int, Any] = {}
         self._chunks: dict[int, tuple[Any, list[TrainJob]]] = {}  # job → its chunk's call
-        self._parts: dict[int, list[Any]] = {}  # evaluation → its calls
+        self._parts: dict[int, list[tuple[Any, list[int]]]] = {}  # evaluation → calls, places
         self._done: dict[int, Any] = {}
         self._described: Description = wait([self._actors[0].describe.remote(self._spec)])[0]
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
@@ -49,40 +47,33 @@ class RayBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         training = [job for job in jobs if isinstance(job, TrainJob)]
-        costs = [float(self._cost[job.client]) for job in training]
-        clients = [job.client for job in training]
-        for actor, places in self._share_out(clients, costs):
+        for actor, places in self._share_out([job.client for job in training]):
             chunk = [training[i] for i in places]
             theta = self._models[chunk[0].message.version]
             call = actor.train.remote(self._spec, theta, chunk)
             for job in chunk:
                 self._chunks[job.id] = (call, chunk)
-        for job in jobs:
-            if isinstance(job, EvaluateJob):
-                self._parts[job.id] = self._submit_evaluation(job)
+        for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
+            self._parts[evaluation.id] = [
+                (self._evaluate(actor, evaluation, places), places)
+                for actor, places in self._share_out(evaluation.clients.tolist())
+            ]
 
-    def _submit_evaluation(self, job: EvaluateJob) -> list[Any]:
-        """Calls on neighbouring clients, so that the answers only need to be joined."""
-        pieces = np.array_split(np.arange(len(job.clients)), len(self._actors))
-        calls = []
-        for actor, piece in zip(self._actors, pieces, strict=True):
-            if len(piece):
-                part = replace(job, clients=job.clients[piece], models=None)
-                model = self._models[job.version] if job.models is None else job.models[piece]
-                calls.append(actor.evaluate.remote(self._spec, model, part))
-        return calls
+    def _evaluate(self, actor: Any, job: EvaluateJob, places: list[int]) -> Any:
+        part = replace(job, clients=job.clients[places], models=None)
+        model = self._models[job.version] if job.models is None else job.models[places]
+        return actor.evaluate.remote(self._spec, model, part)
 
-    def _share_out(
-        self, clients: Sequence[int], costs: Sequence[float]
-    ) -> list[tuple[Any, list[int]]]:
-        """Which actor gets which jobs: its own clients', or the costliest first to the idlest."""
+    def _share_out(self, clients: Sequence[int]) -> list[tuple[Any, list[int]]]:
+        """Which actor plays which of them: its own, or the costliest first to the idlest."""
         shares: list[list[int]] = [[] for _ in self._actors]
         if self._per_actor is not None:
             for place, client in enumerate(clients):
                 shares[client // self._per_actor].append(place)
         else:
             load = np.zeros(len(self._actors))
-            for place in sorted(range(len(costs)), key=lambda i: -costs[i]):
+            costs = self._cost[list(clients)]
+            for place in np.argsort(-costs, kind="stable").tolist():
                 idlest = int(np.argmin(load))
                 shares[idlest].append(place)
                 load[idlest] += costs[place]
@@ -94,11 +85,7 @@ class RayBackend:
         self._fetch_training([i for i in ids if i in self._chunks])
         for job_id in ids:
             if job_id in self._parts:
-                parts: list[Evaluated] = wait(self._parts.pop(job_id))
-                self._done[job_id] = Evaluated(
-                    np.concatenate([part.loss for part in parts]),
-                    np.concatenate([part.correct for part in parts]),
-                )
+                self._done[job_id] = _joined(self._parts.pop(job_id))
         return [self._done.pop(job_id) for job_id in ids]
 
     def _fetch_training(self, ids: Sequence[int]) -> None:
@@ -113,3 +100,12 @@ class RayBackend:
         self._parts.clear()
         self._models.clear()
         self._done.clear()
+
+
+def _joined(parts: list[tuple[Any, list[int]]]) -> Evaluated:
+    """The answers of several actors, each put in its places."""
+    n = sum(len(places) for _, places in parts)
+    loss, correct = np.empty(n), np.empty(n, dtype=np.int64)
+    for part, (_, places) in zip(wait([call for call, _ in parts]), parts, strict=True):
+        loss[places], correct[places] = part.loss, part.correct
+    return Evaluated(loss, correct)

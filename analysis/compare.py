@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-from gifair_ray.analysis.load import RunTables
-from gifair_ray.analysis.summary import MODELS, Group, Row, Summary, summarise
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from gifair_ray.analysis.load import RunTables
+from gifair_ray.analysis.summary import MODELS, Group, Row, Summary, summarise
 from gifair_ray.errors import BadInput
 
 __all__ = ["Group", "Row", "Summary", "compare", "render", "summarise"]
@@ -138,8 +138,14 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
 
 
-def render(table: pa.Table) -> Table:
-    """The result of `compare` for a terminal of 120 columns; unknown figures are "-"."""
+BRIEF = ("mean_accuracy", "std_clients_corrected", "worst_group", "discrepancy", "loss_spread")
+
+
+def render(table: pa.Table, brief: bool = False) -> Table:
+    """The result of `compare` for a terminal; unknown figures are "-".
+
+    It needs 120 columns; a brief one, with the figures that matter most, needs 80.
+    """
     about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     out = Table(
         title=f"Last evaluation, split {about['split']}",
@@ -152,7 +158,7 @@ def render(table: pa.Table) -> Table:
     out.add_column("label", overflow="fold", min_width=8)
     out.add_column("model", no_wrap=True)
     out.add_column("seeds", justify="right", no_wrap=True)
-    shown = [figure for figure in _FIGURES if figure[2]]
+    shown = [f for f in _FIGURES if (f[0] in BRIEF if brief else f[2])]
     for _, _, heading, _ in shown:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in table.to_pylist():

@@ -1,15 +1,8 @@
-"""Read what a run wrote: its manifest and its Arrow tables, from a folder or from memory.
-
-A run's folder holds `manifest.json` and `tables/<name>/000000.arrow`, `000001.arrow`, …: complete
-segments, so that a run can be read while it goes on and after it was killed. Anything else in
-those folders, such as a segment that is still being written, is ignored.
-"""
+"""Open runs for analysis: from a folder, or from tables in memory."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from gifair_ray.errors import BadInput
-from gifair_ray.tables import SCHEMA_VERSION, TABLES
-
-MANIFEST = "manifest.json"
-MANIFEST_FORMAT = 1
-STATUSES = ("running", "done", "interrupted", "failed")
-
-_SEGMENT = re.compile(r"[0-9]{6}\.arrow")
-_TEXTS = ("name", "label", "algorithm", "status")
+from gifair_ray.results import (
+    MANIFEST,
+    MANIFEST_FORMAT,
+    check_manifest,
+    conform,
+    known,
+    read_manifest,
+    read_table,
+)
+from gifair_ray.tables import TABLES
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +48,9 @@ class RunTables:
             "status": "done",
             "digest": None,
         } | dict(manifest or {})
-        _check_manifest(told, "the manifest")
+        check_manifest(told, "the manifest")
         checked = {
-            name: _conform(table, _known(name), f"table {name!r}") for name, table in tables.items()
+            name: conform(table, known(name), f"table {name!r}") for name, table in tables.items()
         }
         return cls(None, told, checked)
 
@@ -64,29 +59,16 @@ class RunTables:
 
         A column that was added after the run was written is null.
         """
-        schema = TABLES[_known(name)]
         if self.tables is not None:
-            return self.tables.get(name, schema.empty_table())
+            return self.tables.get(name, TABLES[known(name)].empty_table())
         assert self.folder is not None
-        parts = [_read(path, name) for path in _segments(self.folder / "tables" / name)]
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        return read_table(self.folder, name)
 
 
 def load(path: str | os.PathLike[str]) -> RunTables:
     """Open the run in this folder. Its tables are read when they are asked for."""
     folder = Path(path)
-    file = folder / MANIFEST
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(
-            f"{folder} is not the folder of a run: it has no {MANIFEST}. "
-            "Give the folder that the run wrote, or use find_runs for a folder of several"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{file} cannot be read ({error}): restore it or run again") from error
-    _check_manifest(manifest, str(file))
-    return RunTables(folder, manifest)
+    return RunTables(folder, read_manifest(folder))
 
 
 def find_runs(
@@ -112,71 +94,3 @@ def _runs_below(path: Path) -> Iterator[Path]:
         if MANIFEST in files:
             inner.clear()  # there is no run within a run
             yield Path(folder)
-
-
-def _segments(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
-
-
-def _read(path: Path, name: str) -> pa.Table:
-    try:
-        with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadInput(
-            f"{path} is corrupt or cut short ({error}): restore it from a copy, or run again"
-        ) from error
-    return _conform(table, name, str(path))
-
-
-def _known(name: str) -> str:
-    if name not in TABLES:
-        raise BadInput(f"there is no table {name!r}: the tables are {', '.join(TABLES)}")
-    return name
-
-
-def _conform(table: pa.Table, name: str, source: str) -> pa.Table:
-    """The table with exactly the columns of its schema: a newer one's left out, missing ones null.
-
-    Columns may be added without a new version; any other difference is refused.
-    """
-    schema, told = TABLES[name], table.schema.metadata or {}
-    version = told.get(b"version", b"none").decode(errors="replace")
-    if version != str(SCHEMA_VERSION):
-        raise BadInput(
-            f"{source} has schema version {version}, and this gifair-ray reads {SCHEMA_VERSION}: "
-            "use the gifair-ray that wrote it (the run's manifest may name it)"
-        )
-    if (kind := told.get(b"table", b"none").decode(errors="replace")) != name:
-        raise BadInput(f"{source} holds table {kind!r}, not {name!r}: it is in the wrong place")
-    columns = []
-    for field in schema:
-        where = table.schema.get_all_field_indices(field.name)
-        if len(where) > 1 or (where and table.schema.field(where[0]).type != field.type):
-            raise BadInput(
-                f"{source}: column {field.name!r} is not one column of {field.type}: "
-                "it was not written by gifair-ray; restore it, or run again"
-            )
-        columns.append(table.column(where[0]) if where else pa.nulls(len(table), field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _check_manifest(manifest: Any, source: str) -> None:
-    if not isinstance(manifest, Mapping) or manifest.get("format") != MANIFEST_FORMAT:
-        version = manifest.get("format") if isinstance(manifest, Mapping) else None
-        raise BadInput(
-            f"{source} has format {version}, and this gifair-ray reads {MANIFEST_FORMAT}: "
-            "use the gifair-ray that wrote it"
-        )
-    bad = [key for key in _TEXTS if not isinstance(manifest.get(key), str)]
-    if type(manifest.get("seed")) is not int:
-        bad.append("seed")
-    if bad:
-        raise BadInput(f"{source} lacks a valid {', '.join(bad)}: restore it, or run again")
-    if manifest["status"] not in STATUSES:
-        raise BadInput(
-            f"{source} has status {manifest['status']!r}, which is none of {', '.join(STATUSES)}"
-        )

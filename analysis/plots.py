@@ -11,12 +11,13 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from gifair_ray.analysis.load import RunTables
-from gifair_ray.analysis.series import Series, group_results, loss_series, rank_series
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+
+from gifair_ray.analysis.load import RunTables
+from gifair_ray.analysis.series import Series, group_results, loss_series, rank_series
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F6A2A")
 MARKERS = "osD^v<>p"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gifair_ray.analysis.load import RunTables
 from gifair_ray.analysis.measures import Array
 from gifair_ray.analysis.summary import Row, group_names, summarise
-
 from gifair_ray.errors import BadInput
 
 

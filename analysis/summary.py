@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from gifair_ray.analysis import measures
 from gifair_ray.analysis.load import RunTables
-
 from gifair_ray.errors import BadInput
 
 SPLITS = ("train", "val", "test")

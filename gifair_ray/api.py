@@ -1,13 +1,14 @@
 """Run scenarios from Python: the same as the command line, which is built on this.
 
-    import gifair_ray
-    run = gifair_ray.run("quickstart.toml", sets=["stop.rounds=20"], backend="local")
-    run.table("groups").to_pandas()
+import gifair_ray
+run = gifair_ray.run("quickstart.toml", sets=["stop.rounds=20"], backend="local")
+run.table("groups").to_pandas()
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +23,9 @@ from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
 from gifair_ray.folder import RunFolder
 from gifair_ray.protocol import Params
+from gifair_ray.results import read_table
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import Study, load
-from gifair_ray.segments import read_table
 from gifair_ray.session import Outcome, Session
 
 Source = str | Path | Mapping[str, Any]
@@ -54,7 +55,7 @@ class Run:
                 raise BadInput(f"there is no table {name!r}: {', '.join(self.outcome.tables)}")
             return self.outcome.tables[name]
         assert self.folder is not None
-        return read_table(self.folder / "tables", name)
+        return read_table(self.folder, name)
 
     def model(self, client: int | None = None) -> dict[str, Params]:
         """The global model as named tensors, or a client's personal one.
@@ -135,10 +136,9 @@ def _check(scenario: Scenario) -> int:
 def _folders(study: Study, out: Path | None) -> list[Path | None]:
     if out is None or len(study.runs) == 1:
         return [out] * len(study.runs)
-    labels = ["".join(c if c.isalnum() or c in ".+-" else "_" for c in l) for l, _ in study.runs]
     folders = [
-        out / f"{label}-seed{scenario.seed}"
-        for label, (_, scenario) in zip(labels, study.runs, strict=True)
+        out / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', label)}-seed{scenario.seed}"
+        for label, scenario in study.runs
     ]
     taken = next((f for f in folders if f.exists() and any(f.iterdir())), None)
     if taken is not None:

@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from gifair_ray.federation import Population
 from gifair_ray.protocol import (
-    EvaluateJob,
     Evaluated,
+    EvaluateJob,
     Job,
     Layout,
     Learner,
     Params,
     Reply,
-    TrainJob,
     Trained,
+    TrainJob,
 )
 from gifair_ray.scenario import Scenario
 
@@ -145,8 +143,8 @@ class LocalBackend:
         return [self._done.pop(job_id) for job_id in ids]
 
     def _evaluate(self, job: EvaluateJob) -> Evaluated:
-        models = job.models if job.version is None else self._models[job.version]
-        return self._learner.evaluate(np.asarray(models), job.clients, job.split)
+        models = self._models[job.version] if job.models is None else job.models
+        return self._learner.evaluate(models, job.clients, job.split)
 
     def close(self) -> None:
         if self._threads is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +34,11 @@ def _column_bytes(column: pa.ChunkedArray) -> Iterable[bytes]:
     yield canonical(values).tobytes()
 
 
-def canonical(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def canonical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """One bit pattern for NaN, and +0 for −0."""
     if not np.issubdtype(values.dtype, np.floating):
         return np.ascontiguousarray(values)
-    out = values + 0.0  # −0 + 0 is +0
+    out = values + values.dtype.type(0)  # −0 + 0 is +0
     out[np.isnan(values)] = np.nan
     return np.ascontiguousarray(out)
 

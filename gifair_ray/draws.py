@@ -46,7 +46,7 @@ def bits(seed: int, purpose: str, *keys: Keys) -> npt.NDArray[np.uint64]:
 
 def uniform(seed: int, purpose: str, *keys: Keys) -> Floats:
     """Uniform in [0, 1), 53 bits."""
-    return (bits(seed, purpose, *keys) >> _S11) * 2.0**-53
+    return np.asarray((bits(seed, purpose, *keys) >> _S11) * 2.0**-53, dtype=np.float64)
 
 
 def normal(seed: int, purpose: str, *keys: Keys) -> Floats:

@@ -95,10 +95,9 @@ class Engine:
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
         for job_id in needs:
-            version = self._version_of.pop(job_id, None)
-            if version is not None:
-                self._needed[version] -= 1
-                self._retire(version)
+            version = self._version_of.pop(job_id)
+            self._needed[version] -= 1
+            self._retire(version)
         return results
 
     def _retire(self, version: int) -> None:
@@ -118,9 +117,8 @@ class Engine:
             elif isinstance(command, Submit):
                 for job in command.jobs:
                     version = job.message.version if isinstance(job, TrainJob) else job.version
-                    if version is not None:
-                        self._needed[version] += 1
-                        self._version_of[job.id] = version
+                    self._needed[version] += 1
+                    self._version_of[job.id] = version
                 self._backend.submit(command.jobs)
 
     def _note(self, event: Event, results: dict[int, Any]) -> None:

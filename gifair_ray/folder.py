@@ -1,10 +1,10 @@
 """A run's folder: who is writing to it, what it holds, how it ended.
 
-    manifest.json   what ran, with what, when, and how it ended
-    scenario.toml   the resolved scenario
-    tables/         Arrow segments
-    models/         safetensors: the global model, the personal ones
-    lock            the process that is writing
+manifest.json   what ran, with what, when, and how it ended
+scenario.toml   the resolved scenario
+tables/         Arrow segments
+models/         safetensors: the global model, the personal ones
+lock            the process that is writing
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from gifair_ray import toml
 from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
 from gifair_ray.protocol import Layout, Params
+from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
-from gifair_ray.segments import read_table
 from gifair_ray.tables import TABLES
 
-FORMAT = 1
 PERSONAL_BYTES = 256 << 20  # personal models in one file
 
 
@@ -56,7 +55,7 @@ class RunFolder:
             raise BadInput(f"cannot write to {path}: {error.strerror or error}") from error
         folder = RunFolder(path)
         folder.update(
-            format=FORMAT,
+            format=MANIFEST_FORMAT,
             name=scenario.name,
             label=label,
             algorithm=scenario.algorithm,
@@ -73,20 +72,13 @@ class RunFolder:
         )
         return folder
 
-    @property
-    def tables(self) -> Path:
-        """Where the Arrow segments lie."""
-        return self.path / "tables"
-
     def update(self, **changes: Any) -> None:
         """Change entries of the manifest."""
-        file = self.path / "manifest.json"
+        file = self.path / MANIFEST
         manifest = json.loads(file.read_text()) if file.exists() else {}
         _write(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
 
-    def write_models(
-        self, layout: Layout, theta: Params, personal: Mapping[int, Params]
-    ) -> None:
+    def write_models(self, layout: Layout, theta: Params, personal: Mapping[int, Params]) -> None:
         """Named tensors as safetensors; personal models stacked, with the clients' numbers."""
         _save(self.path / "models" / "global.safetensors", layout.tensors(theta))
         owners = sorted(personal)
@@ -110,19 +102,6 @@ class RunFolder:
         """The run has ended, this way."""
         self.update(status=status, ended=_now(), **changes)
         (self.path / "lock").unlink(missing_ok=True)
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run folder."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_text())
-    except FileNotFoundError as error:
-        raise BadInput(f"{path} is no run folder: it has no manifest.json") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path / 'manifest.json'} cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise BadInput(f"{path / 'manifest.json'} has another format than {FORMAT}")
-    return manifest
 
 
 def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
@@ -159,7 +138,7 @@ def _flat(layout: Layout, tensors: Mapping[str, Params], stack: tuple[int, ...])
 def folder_digest(path: Path) -> str:
     """The logical digest of a finished run, computed anew from what is on disk."""
     _, theta, personal = read_models(path)
-    return run_digest({name: read_table(path / "tables", name) for name in TABLES}, theta, personal)
+    return run_digest({name: read_table(path, name) for name in TABLES}, theta, personal)
 
 
 def _save(path: Path, tensors: Mapping[str, Any]) -> None:

@@ -114,7 +114,7 @@ def evaluate(world: World, state: State) -> Commands:
         for at in range(0, len(owners), at_once):
             some = owners[at : at + at_once]
             models = np.stack([state.personal[k] for k in some.tolist()])
-            jobs.append(EvaluateJob(state.job_id(), some, split, None, models))
+            jobs.append(EvaluateJob(state.job_id(), some, split, state.version, models))
         payload = (number, state.version, state.now, split, owners)
         needs = tuple(job.id for job in jobs)
         state.clock.at(state.now, Event("evaluated", needs, payload), FIRST)
@@ -132,9 +132,7 @@ def evaluated(world: World, state: State, event: Event, results: Results) -> Com
     if len(parts) > 1:
         loss = np.concatenate([part.loss for part in parts[1:]])
         correct = np.concatenate([part.correct for part in parts[1:]])
-        commands += _evaluation_rows(
-            world, state, moment, split, "personal", owners, loss, correct
-        )
+        commands += _evaluation_rows(world, state, moment, split, "personal", owners, loss, correct)
     return commands
 
 

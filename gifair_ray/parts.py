@@ -87,7 +87,9 @@ class Part(Frozen):
         if "family" in vars(cls) and isinstance(value, dict):
             kind = value.get(cls.key)
             if not isinstance(kind, str):
-                raise ValueError(f"say which {cls.called}: {cls.key} = …; {nearest('', cls.names())}")
+                raise ValueError(
+                    f"say which {cls.called}: {cls.key} = …; {nearest('', cls.names())}"
+                )
             try:
                 return cls.find(kind).model_validate(value)
             except BadInput as error:

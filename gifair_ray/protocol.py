@@ -50,12 +50,12 @@ class TrainJob:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateJob:
-    """Evaluate a model on one split of some clients: a version's, or each client's own."""
+    """Evaluate on one split of some clients: a version of the model, or `models`, one for each."""
 
     id: int
     clients: npt.NDArray[np.int64]
     split: Split
-    version: int | None
+    version: int
     models: Params | None = None
 
 
@@ -107,7 +107,7 @@ class Layout:
         stack, out, at = flat.shape[:-1], {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             n = int(np.prod(shape))
-            out[name] = flat[..., at : at + n].reshape(*stack, *shape)
+            out[name] = flat[..., at : at + n].reshape((*stack, *shape))
             at += n
         return out
 
@@ -130,8 +130,6 @@ class Learner(Protocol):
         """Local training of each job's client from θ."""
         ...
 
-    def evaluate(
-        self, models: Params, clients: npt.NDArray[np.int64], split: Split
-    ) -> Evaluated:
+    def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         """One shared flat model, or a stack with a row per client."""
         ...

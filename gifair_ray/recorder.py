@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from gifair_ray.errors import RunFailed
-from gifair_ray.segments import read_table, write_segment
+from gifair_ray.results import read_table, write_segment
 from gifair_ray.tables import TABLES
 
 FLUSH_ROWS = 100_000
@@ -74,7 +74,7 @@ class Recorder:
 
 
 class FolderRecorder(Recorder):
-    """Writes segments `<folder>/<table>/NNNNNN.arrow`, in a thread."""
+    """Writes complete segments to a run's folder, in a thread."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ def ask(world: World, state: State, clients: Ints) -> tuple[Request, Commands]:
         world.fleet, world.calendar, world.scenario.seed, "ask",
         clients, state.asked[clients], state.now,
         n * world.model_bytes, n * SCALAR_BYTES,
-        world.fleet.eval_fraction * world.population.train[clients],
+        world.population.train[clients] * np.float64(world.fleet.eval_fraction),
         policy.timeout_s, policy.notice,
     )  # fmt: skip
     state.asked[clients] += 1
@@ -152,9 +152,7 @@ def dispatch(
     scalars = SCALAR_BYTES if rank is not None else 0
     has_model = np.isin(clients, holding)
     down = np.where(has_model, 0, world.model_bytes) + scalars
-    up = np.full(
-        len(clients), world.model_bytes + SCALAR_BYTES * len(scenario.weighting.reports)
-    )
+    up = np.full(len(clients), world.model_bytes + SCALAR_BYTES * len(scenario.weighting.reports))
     ordinals = part.counts["selected"][clients]
     fate = timeline(
         world.fleet, world.calendar, scenario.seed, "train",
@@ -226,9 +224,7 @@ def _reliability(world: World, state: State, clients: Ints) -> Floats:
     return (1.0 + counts["completed"][clients]) / np.maximum(counts["selected"][clients], 1)
 
 
-def _count(
-    world: World, state: State, cohort: Cohort, clients: Ints, weights: Floats
-) -> None:
+def _count(world: World, state: State, cohort: Cohort, clients: Ints, weights: Floats) -> None:
     part, fate = state.participation, cohort.fate
     for outcome in np.unique(fate.outcome).tolist():
         part.counts[outcome][cohort.clients[fate.outcome == outcome]] += 1

@@ -38,9 +38,7 @@ class Sampling(Frozen):
         """m: how many slots a round has."""
         return K if self.scheme == "all" else self.cohort
 
-    def draw(
-        self, seed: int, index: int, cumulative: Floats, online: Online
-    ) -> tuple[Ints, Ints]:
+    def draw(self, seed: int, index: int, cumulative: Floats, online: Online) -> tuple[Ints, Ints]:
         """(clients in ascending order, how many slots each fills), among those online.
 
         `cumulative` is Σ_{j≤k} p_j. Fewer than m slots are filled if fewer clients are online;
@@ -97,9 +95,8 @@ class Sampling(Frozen):
 
 
 def _places(u: Floats, cumulative: Floats) -> Ints:
-    return np.minimum(
-        np.searchsorted(cumulative, u * cumulative[-1], side="right"), len(cumulative) - 1
-    )
+    found = np.searchsorted(cumulative, u * cumulative[-1], side="right")
+    return np.asarray(np.minimum(found, len(cumulative) - 1), dtype=np.int64)
 
 
 def _counted(chosen: Ints) -> tuple[Ints, Ints]:

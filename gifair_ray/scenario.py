@@ -180,8 +180,6 @@ def _keys_at(path: tuple[int | str, ...]) -> list[str]:
         models = [
             found
             for t in inner
-            for found in (
-                [t.find(name) for name in t.names()] if issubclass(t, Part) else [t]
-            )
+            for found in ([t.find(name) for name in t.names()] if issubclass(t, Part) else [t])
         ]
     return sorted({info.alias or n for m in models for n, info in m.model_fields.items()})

@@ -32,7 +32,7 @@ class Session:
 
     def __init__(self, scenario: Scenario, backend: Backend, folder: Path | None) -> None:
         self._folder = RunFolder(folder) if folder is not None else None
-        self._recorder = FolderRecorder(self._folder.tables) if self._folder else Recorder()
+        self._recorder = FolderRecorder(folder) if folder is not None else Recorder()
         self._engine = Engine(scenario, backend, self._recorder)
         self._engine.begin()
 

@@ -81,7 +81,9 @@ def timeline(
     start = send + latency + transfer_s(down_bytes, fleet.down_mbps[clients])
     compute = passes * fleet.sample_s[clients]
     if (sigma := fleet.jitter[clients]).any():
-        compute = compute * np.exp(sigma * draws.normal(seed, f"jitter/{purpose}", clients, ordinals))
+        compute = compute * np.exp(
+            sigma * draws.normal(seed, f"jitter/{purpose}", clients, ordinals)
+        )
     end = start + compute
     arrival = end + latency + transfer_s(up_bytes, fleet.up_mbps[clients])
     outcome = np.full(len(clients), COMPLETED, dtype="U9")

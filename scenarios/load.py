@@ -76,7 +76,9 @@ def _expand(table: dict[str, Any], study: Any) -> Study:
     seeds, variants = study.get("seeds", 1), study.get("variants", {})
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput(f"study.seeds = {seeds!r} is not a positive whole number")
-    if not isinstance(variants, Mapping) or not all(isinstance(v, Mapping) for v in variants.values()):
+    if not isinstance(variants, Mapping) or not all(
+        isinstance(v, Mapping) for v in variants.values()
+    ):
         raise BadInput("study.variants must hold a table for each variant")
     first = table.get("seed", 0)
     runs = []
@@ -101,7 +103,9 @@ def parse_set(change: str) -> dict[str, Any]:
     """`a.b=c` as a nested table; c is a TOML value, or else a plain string."""
     key, equals, value = change.partition("=")
     if not equals or not all(part.strip() for part in key.split(".")):
-        raise BadInput(f"--set takes key=value with a dotted key, as in work.steps=5; not {change!r}")
+        raise BadInput(
+            f"--set takes key=value with a dotted key, as in work.steps=5; not {change!r}"
+        )
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from gifair_ray.analysis import RunTables, find_runs, load
 
+from gifair_ray.analysis import RunTables, find_runs, load
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 
@@ -177,7 +177,7 @@ def test_tables_in_memory_make_a_run():
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path, run):
     for path in (tmp_path, tmp_path / "nowhere", run / "manifest.json"):
-        with pytest.raises(BadInput, match=r"is not the folder of a run.*find_runs"):
+        with pytest.raises(BadInput, match=r"is not the folder of a run.*no manifest"):
             load(path)
 
 

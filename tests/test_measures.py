@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from gifair_ray.analysis import RunTables, compare, measures, render, summarise
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gifair_ray.analysis import RunTables, compare, measures, render, summarise
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from gifair_ray.analysis import RunTables, compare_groups, group_losses
 from gifair_ray.analysis.plots import COLOURS, MOST
-
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import BadInput, RunFailed
 from gifair_ray.federation import Ints
 
 Array = npt.NDArray[Any]
@@ -52,22 +52,16 @@ class Flaw(Exception):
 
 
 @contextmanager
-def _reading(path: str, kind: Format) -> Iterator[None]:
+def _reading(path: str, kind: Format, columns: Sequence[str] = ()) -> Iterator[None]:
     try:
         yield
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        LookupError,
-        OverflowError,
-        MemoryError,
-    ) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise BadInput(
-            f"{path}: cannot be read as {kind}: {why[:300]}; "
-            "if it is damaged or of another format, write it again"
-        ) from error
+    except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError, MemoryError) as e:
+        why = (str(e).strip() or type(e).__name__).splitlines()[0].rstrip(".")[:300]
+        way_out = "if it is damaged or of another format, write it again"
+        if columns and (at := re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", why)):
+            why = f"column {columns[int(at[1])]!r}: {why[at.end() :]}"
+            way_out = "correct the value or drop the column"
+        raise BadInput(f"{path}: cannot be read as {kind}: {why}; {way_out}") from e
 
 
 @dataclass(frozen=True)
@@ -78,11 +72,12 @@ class TableFile:
     place: Path
     kind: Format
     schema: pa.Schema
+    stamp: tuple[int, ...]
 
     @classmethod
     def open(cls, path: str) -> TableFile:
         """Look at the file's schema; refuses what is no table, or names a column twice."""
-        place = Path(os.path.expanduser(path))
+        place = Path(os.path.expanduser(path)).absolute()
         kind = FORMATS.get(place.suffix.lower())
         if kind is None:
             raise BadInput(
@@ -91,22 +86,27 @@ class TableFile:
             )
         with _reading(path, kind):
             if not place.exists():
-                where = "" if place.is_absolute() else f" in {Path.cwd()}"
-                raise BadInput(f"data.path = {path!r}: no such file{where}; check the path")
+                raise BadInput(f"data.path = {path!r}: there is no file {place}; check the path")
             if not place.is_file():
                 raise BadInput(f"data.path = {path!r} is no file; name a single table file")
+            stamp = _stamp(place)
             if place.stat().st_size == 0:
                 raise BadInput(f"{path} is an empty file; it needs columns and rows")
             schema = _schema(place, kind)
             name, times = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
         if times > 1:
             raise BadInput(f"{path}: column {name!r} is there {times} times; rename or drop some")
-        return cls(path, place, kind, schema)
+        return cls(path, place, kind, schema, stamp)
+
+    def unchanged(self) -> None:
+        """Refuses to go on with a file that was written to since: what is mapped changes along."""
+        if _stamp(self.place) != self.stamp:
+            raise RunFailed(f"{self.path} was changed or removed after the start; start again")
 
     def read(self, columns: list[str], text: Collection[str]) -> pa.Table:
         """Whole columns; those in `text` are read from CSV as they are written, not as numbers."""
         if self.kind == "CSV":
-            with _reading(self.path, self.kind):
+            with _reading(self.path, self.kind, self.schema.names):
                 options = _csv_options(columns, {name: pa.string() for name in text})
                 return pcsv.read_csv(self.place, **options)
         batches = list(self.batches(columns))
@@ -114,7 +114,7 @@ class TableFile:
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """These columns in order, at most `STEP` rows at a time; numbers in CSV as float64."""
-        with _reading(self.path, self.kind):
+        with _reading(self.path, self.kind, self.schema.names):
             for batch in self._raw_batches(columns):
                 batch = batch.select(columns)
                 batch.validate(full=True)  # a damaged file may point outside its own buffers
@@ -141,6 +141,14 @@ class TableFile:
             }
             with pcsv.open_csv(self.place, **_csv_options(columns, read_as)) as reader:
                 yield from reader
+
+
+def _stamp(place: Path) -> tuple[int, ...]:
+    try:
+        stat = place.stat()
+    except OSError:
+        return ()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_dev
 
 
 def _schema(place: Path, kind: Format) -> pa.Schema:
@@ -187,11 +195,10 @@ def has_column(file: TableFile, option: str, name: str, *, optional: bool = Fals
     names = file.schema.names
     if name in names or optional:
         return name in names
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"set data.{option} to the one that is meant"
-    raise BadInput(
-        f"{file.path} has no column {name!r} (data.{option}); it has {_listed(names)}: {hint}"
-    )
+    there = _listed(names) or "none"
+    raise BadInput(f"{file.path} has no column {name!r} (data.{option}); it has {there}: {hint}")
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -394,16 +401,13 @@ class Blocks:
 
     def __init__(self, blocks: list[Array], tokens: bool) -> None:
         self._blocks = blocks
+        self._width = int(blocks[0].shape[1])
         self._starts = np.cumsum([0, *map(len, blocks)])
         self._dtype = np.int64 if tokens else np.result_type(np.float32, *(b.dtype for b in blocks))
 
-    @property
-    def width(self) -> int:
-        return int(self._blocks[0].shape[1])
-
     def take(self, rows: Ints) -> Array:
         """Ascending rows, copied: int64 for tokens, else float32 where exact, else float64."""
-        taken = np.empty((len(rows), self.width), dtype=self._dtype)
+        taken = np.empty((len(rows), self._width), dtype=self._dtype)
         of_row = np.searchsorted(self._starts, rows, side="right") - 1
         blocks, first = np.unique(of_row, return_index=True)
         for block, a, b in zip(blocks, first, [*first[1:], len(rows)], strict=True):

@@ -32,7 +32,7 @@ class Prototypes(DataSource):
     minority: int = Field(5, ge=1, description="clients of the minority")
     classes: int = Field(10, ge=2, description="how many classes")
     features: int = Field(50, ge=2, description="length of an input")
-    scale: float = Field(6.0, gt=0, description="length of a prototype; the noise has unit variance")
+    scale: float = Field(6.0, gt=0, description="length of a prototype; noise has variance 1")
     angle: float = Field(60.0, ge=0, le=90, description="φ, degrees; 90 is no conflict at all")
     train: int = Field(50, ge=1, description="training samples of each client")
     val: int = Field(25, ge=0, description="validation samples of each client")
@@ -41,8 +41,10 @@ class Prototypes(DataSource):
     def build(self, seed: int) -> PrototypesFederation:
         """Sizes and groups now; a client's samples when they are first asked for."""
         groups = np.repeat([0, 1], [self.majority, self.minority]).astype(np.int64)
-        sizes = (np.full(len(groups), n, dtype=np.int64) for n in (self.train, self.val, self.test))
-        population = Population(groups, ("majority", "minority"), *sizes)
+        train, val, test = (
+            np.full(len(groups), n, dtype=np.int64) for n in (self.train, self.val, self.test)
+        )
+        population = Population(groups, ("majority", "minority"), train, val, test)
         return PrototypesFederation(self, seed, population)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from gifair_ray.data._columns import Blocks, Features, Flaw, TableFile, has_column, key
-from gifair_ray.errors import BadInput, RunFailed
+from gifair_ray.errors import BadInput
 from gifair_ray.federation import (
     SPLITS,
     TEST,
@@ -174,14 +174,10 @@ class TableFederation:
 
     @cached_property
     def _x(self) -> Blocks:
-        changed = f"{self.source.path} was changed after the start"
         try:
-            x = self.features.load(len(self.y))
-        except (Flaw, BadInput) as error:
-            raise RunFailed(f"{changed}: {error}") from error
-        if (x.width,) != self.task.input_shape:
-            raise RunFailed(f"{changed}: inputs of {self.task.input_shape[0]} have {x.width} now")
-        return x
+            return self.features.load(len(self.y))
+        except Flaw as flaw:
+            raise BadInput(f"{self.source.path}: {flaw}") from None
 
     @cached_property
     def _rows(self) -> tuple[Ints, Ints]:
@@ -189,6 +185,7 @@ class TableFederation:
         return np.argsort(self.owner, kind="stable"), np.cumsum(np.bincount(self.owner))
 
     def shard(self, client: int) -> Shard:
+        self.features.file.unchanged()
         order, ends = self._rows
         rows = order[ends[client - 1] if client else 0 : ends[client]]
         x, y = self._x.take(rows), self.y[rows]

@@ -20,7 +20,7 @@ def check_finite(
 ) -> None:
     """Raise Diverged for the first job with a NaN or an infinite value in its row."""
     finite = np.isfinite(results).reshape(len(jobs), -1).all(axis=1)
-    for bad in np.flatnonzero(~finite):
+    for bad in np.flatnonzero(~finite).tolist():
         job = jobs[bad]
         raise Diverged(
             f"client {job.client} diverged to NaN or infinity in its dispatch {job.ordinal} "

@@ -41,10 +41,8 @@ Shard = dict[Split, tuple[Tensor, Tensor]]
 
 
 def _seed(seed: int, purpose: str, *keys: int) -> None:
-    # As columns, since numpy warns of the overflow that a hash wants where numbers are scalars.
-    columns = (np.array([key]) for key in keys)
     # Only the CPU's generator: torch.manual_seed would queue work for devices we never use.
-    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *columns)[0]))
+    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *keys)[0]))
 
 
 class _Flat:

@@ -16,8 +16,8 @@ from gifair_ray import draws
 from gifair_ray.data.quadratic import QuadraticFederation
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, TrainJob, Trained
 from gifair_ray.learners._common import check_finite
+from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
@@ -99,8 +99,6 @@ class QuadraticLearner:
             received = self._losses(np.tile(theta, (len(jobs), 1)), clients)
         return Trained(y, local, received)
 
-    def evaluate(
-        self, models: Params, clients: npt.NDArray[np.int64], split: Split
-    ) -> Evaluated:
+    def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         y = np.broadcast_to(models, (len(clients), self._b.shape[1]))
         return Evaluated(self._losses(y, clients), np.full(len(clients), -1, dtype=np.int64))

@@ -23,7 +23,7 @@ from gifair_ray import draws
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Federation, Split
 from gifair_ray.learners._common import BoundedCache, check_finite
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, TrainJob, Trained
+from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
@@ -144,15 +144,14 @@ class SoftmaxLearner:
         by_steps = np.argsort(-steps, kind="stable")
         width = int(steps.max())
         index, weight = self._gather_plan(data, orders, by_steps, rows, width)
-        X_all = torch.cat([torch.zeros(1, self._rows_in, dtype=self._torch_dtype)] + [
-            data[j][0] for j in by_steps
-        ])
+        X_all = torch.cat(
+            [torch.zeros(1, self._rows_in, dtype=self._torch_dtype)]
+            + [data[j][0] for j in by_steps]
+        )
         y_all = torch.cat([torch.zeros(1, dtype=torch.int64)] + [data[j][1] for j in by_steps])
         rates = np.zeros((len(jobs), width))
         for at, j in enumerate(by_steps):
-            rates[at, : steps[j]] = self._work.schedule.rates(
-                jobs[j].message.clock, int(steps[j])
-            )
+            rates[at, : steps[j]] = self._work.schedule.rates(jobs[j].message.clock, int(steps[j]))
         tilt = np.array([jobs[j].message.tilt for j in by_steps])
         scale = torch.from_numpy((rates * (1.0 + tilt)[:, None]).astype(self._dtype))  # η m_k
         pull = torch.from_numpy((rates * self._pull).astype(self._dtype))  # η μ

@@ -1,8 +1,8 @@
 """Synchronous rounds: ask a cohort, wait for all of it (or the timeout), update, repeat.
 
-    open    draw the cohort; if the weighting needs losses at the current model, ask for them
-    ranked  those losses are in: send the work out
-    closed  every outcome is known: one server update
+open    draw the cohort; if the weighting needs losses at the current model, ask for them
+ranked  those losses are in: send the work out
+closed  every outcome is known: one server update
 """
 
 from __future__ import annotations

@@ -1,0 +1,45 @@
+# Everything installs into .venv by itself; `make` alone lists what there is.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := gifair_ray actors scenarios analysis
+
+.PHONY: help run test nightly lint types clean
+
+help:
+	@echo "make run      run the quickstart and show its table"
+	@echo "make test     the tests"
+	@echo "make nightly  the long searches"
+	@echo "make lint     ruff, and mypy on what ships"
+	@echo "make clean    remove what was built or installed here"
+
+# torch first and alone: its pin in constraints.txt takes a build without CUDA.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+run: .venv/installed
+	$(BIN)/gifair run quickstart
+
+test: .venv/installed
+	$(BIN)/pytest -m "not nightly"
+
+nightly: .venv/installed
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest
+
+lint: types
+	$(BIN)/ruff check $(SOURCES) tests
+	$(BIN)/ruff format --check $(SOURCES) tests
+
+# Type-check what ships: the package as pip lays it out, all of its files.
+types: .venv/installed
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --no-deps --target build/site .
+	cd build/site && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p gifair_ray
+	@test $$(find build/site/gifair_ray -name '*.py' | wc -l) -eq $$(find $(SOURCES) -name '*.py' | wc -l) \
+		|| (echo "some modules do not ship: see packages in pyproject.toml"; exit 1)
+	rm -rf build
+
+clean:
+	rm -rf .venv build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache

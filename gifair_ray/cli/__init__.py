@@ -1,0 +1,104 @@
+"""The command `gifair`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+
+from gifair_ray.cli import commands
+from gifair_ray.errors import BadInput, GifairError
+
+EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 0 for done, 2 for bad input, 1 for anything else."""
+    arguments = _parser().parse_args(argv)
+    warnings.showwarning = _one_line_warning
+    try:
+        arguments.do(arguments)
+        sys.stdout.flush()
+    except BadInput as error:
+        return _fail(error, EXIT_BAD_INPUT, arguments.debug)
+    except (GifairError, OSError) as error:
+        return _fail(error, EXIT_FAILED, arguments.debug)
+    except KeyboardInterrupt as error:
+        return _fail(error, EXIT_FAILED, arguments.debug, "interrupted; results so far are kept")
+    except Exception as error:
+        hint = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        return _fail(error, EXIT_FAILED, arguments.debug, hint)
+    return EXIT_DONE
+
+
+def _fail(error: BaseException, code: int, debug: bool, message: str | None = None) -> int:
+    if debug:
+        raise error
+    print(f"gifair: {message or error}", file=sys.stderr)
+    return code
+
+
+def _one_line_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"gifair: warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gifair",
+        description="Simulate fair federated learning under real-world systems conditions.",
+        epilog="Begin with: gifair run quickstart",
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show where an error comes from")
+    chosen = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    run = chosen.add_parser("run", parents=[common], help="run a scenario or a study")
+    run.add_argument("scenario", help="name of a scenario (see gifair list), or a TOML file")
+    _add_changes(run)
+    run.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
+    run.add_argument("--backend", choices=("ray", "local"), default="ray")
+    run.add_argument("--workers", type=int, help="client actors (default: one per core)")
+    run.add_argument("--address", help="of a running Ray cluster, or auto")
+    run.add_argument(
+        "--clients-per-actor", type=int, help="give every actor so many clients of its own"
+    )
+    run.add_argument("--quiet", action="store_true", help="no progress; the result only")
+    run.set_defaults(do=commands.run)
+
+    listing = chosen.add_parser("list", parents=[common], help="what there is to choose from")
+    listing.set_defaults(do=commands.list_all)
+
+    show = chosen.add_parser("show", parents=[common], help="a scenario with every key, as TOML")
+    show.add_argument("scenario", help="name of a scenario, or a TOML file")
+    _add_changes(show)
+    show.set_defaults(do=commands.show)
+
+    compare = chosen.add_parser("compare", parents=[common], help="runs side by side")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
+    compare.add_argument("--split", choices=("train", "val", "test"), default="test")
+    compare.add_argument("--plot", metavar="FILE", help="draw the groups' accuracies, PNG or SVG")
+    compare.set_defaults(do=commands.compare)
+
+    plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
+    plot.add_argument("run", metavar="RUN", help="folder of a run")
+    plot.add_argument("-o", "--output", default="group-losses.png", help="PNG, SVG or PDF file")
+    plot.add_argument("--split", choices=("train", "val", "test"), default="train")
+    plot.set_defaults(do=commands.plot)
+
+    digest = chosen.add_parser("digest", parents=[common], help="compute a run's digest anew")
+    digest.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
+    digest.set_defaults(do=commands.digest)
+    return parser
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="A.B=C",
+        help="change a key of the scenario; may be given many times",
+    )
+    parser.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")

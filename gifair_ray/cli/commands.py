@@ -1,0 +1,145 @@
+"""What each command does. Heavy modules are imported by the commands that need them."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gifair_ray.errors import BadInput, RunFailed
+
+if TYPE_CHECKING:
+    from gifair_ray.api import Run
+    from gifair_ray.parts import Part
+    from gifair_ray.scenario import Scenario
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a scenario or a study, with progress, and end with its table."""
+    from gifair_ray.api import run_study
+    from gifair_ray.cli.progress import ProgressDisplay
+    from gifair_ray.scenarios.load import load
+
+    study = load(arguments.scenario, arguments.sets, arguments.seed)
+    out = Path(arguments.out or Path("runs") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    with ProgressDisplay(len(study.runs), quiet=arguments.quiet) as display:
+        runs = run_study(
+            study,
+            out=out,
+            backend=arguments.backend,
+            workers=arguments.workers,
+            address=arguments.address,
+            clients_per_actor=arguments.clients_per_actor,
+            watch=display.update,
+        )
+    _show_results(runs, out)
+
+
+def _show_results(runs: list[Run], out: Path) -> None:
+    from rich.console import Console
+
+    from gifair_ray.analysis import compare as compare_runs
+    from gifair_ray.analysis import load, render
+
+    console = Console(soft_wrap=False)
+    folders = [run.folder for run in runs if run.folder is not None]
+    try:
+        console.print(render(compare_runs([load(folder) for folder in folders]), brief=True))
+    except BadInput:  # nothing was evaluated on the test split; there are still the tables
+        console.print(f"{len(folders)} run(s) done; no evaluation on test data to show.")
+    if len(runs) == 1:
+        console.print(f"digest {runs[0].digest}")
+    console.print(f"More: gifair compare {out}", markup=False, highlight=False)
+
+
+def list_all(arguments: argparse.Namespace) -> None:
+    """Scenarios, algorithms and the parts that can be combined."""
+    from gifair_ray.aggregators import Aggregator
+    from gifair_ray.algorithms import ALGORITHMS
+    from gifair_ray.availability import Availability
+    from gifair_ray.federation import DataSource
+    from gifair_ray.models import Model
+    from gifair_ray.policies import Policy
+    from gifair_ray.scenarios.load import names, summary
+    from gifair_ray.solvers import Solver
+    from gifair_ray.weightings import Weighting
+
+    print("scenarios (gifair run NAME)")
+    width = max(map(len, names()))
+    for name in names():
+        print(f"  {name:<{width}}  {summary(name)}")
+    print("algorithms\n  " + "  ".join(ALGORITHMS))
+    families: dict[str, type[Part]] = {
+        "data sources": DataSource,
+        "models": Model,
+        "weightings": Weighting,
+        "solvers": Solver,
+        "aggregators": Aggregator,
+        "policies": Policy,
+        "availability": Availability,
+    }
+    for title, family in families.items():
+        print(f"{title}\n  " + "  ".join(family.names()))
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """The resolved scenario as commented TOML with every key."""
+    from gifair_ray import toml
+    from gifair_ray.scenarios.load import load
+
+    study = load(arguments.scenario, arguments.sets, arguments.seed)
+    shown: dict[str, Scenario] = {}
+    for label, scenario in study.runs:
+        shown.setdefault(label, scenario)
+    if len(study.runs) > 1:
+        print(f"# a study of {len(study.runs)} runs; here the first seed of each variant")
+    for label, scenario in shown.items():
+        if len(shown) > 1:
+            print(f"\n# ---- {label}")
+        print(toml.dump(scenario), end="")
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Runs side by side, mean and spread over seeds."""
+    from rich.console import Console
+
+    from gifair_ray.analysis import compare as compare_runs
+    from gifair_ray.analysis import compare_groups, find_runs, load, render
+
+    runs = [load(folder) for folder in find_runs(arguments.runs)]
+    table = compare_runs(runs, arguments.split)
+    Console().print(render(table))
+    if arguments.plot:
+        _save(compare_groups(runs, arguments.split), arguments.plot)
+
+
+def plot(arguments: argparse.Namespace) -> None:
+    """Group losses over virtual time, with the ranks."""
+    from gifair_ray.analysis import group_losses, load
+
+    _save(group_losses(load(arguments.run), arguments.split), arguments.output)
+
+
+def _save(figure: object, file: str) -> None:
+    try:
+        figure.savefig(file, dpi=200)  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise BadInput(f"cannot draw to {file}: {error}") from error
+    print(file)
+
+
+def digest(arguments: argparse.Namespace) -> None:
+    """The logical digest, from what is on disk; an error if it is not what the run wrote."""
+    from gifair_ray.analysis import find_runs
+    from gifair_ray.folder import folder_digest
+    from gifair_ray.results import read_manifest
+
+    changed = []
+    for folder in find_runs(arguments.runs):
+        written, now = read_manifest(folder)["digest"], folder_digest(folder)
+        print(f"{now}  {folder}")
+        if written != now:
+            changed.append(str(folder))
+    if changed:
+        raise RunFailed(f"results have changed since they were written: {', '.join(changed)}")

@@ -1,0 +1,136 @@
+"""What a run's folder holds, for whoever reads it: the manifest and the Arrow tables.
+
+A table is a folder of complete segments, `tables/<name>/000000.arrow`, `000001.arrow`, …, so that
+a run can be read while it goes on and after it was killed. Anything else in those folders, such
+as a segment that is still being written, is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gifair_ray.errors import BadInput
+from gifair_ray.tables import SCHEMA_VERSION, TABLES
+
+MANIFEST = "manifest.json"
+MANIFEST_FORMAT = 1
+STATUSES = ("running", "done", "interrupted", "failed")
+
+_SEGMENT = re.compile(r"[0-9]{6}\.arrow")
+_TEXTS = ("name", "label", "algorithm", "status")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What ran in this folder, and how it ended."""
+    file = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(
+            f"{folder} is not the folder of a run: it has no {MANIFEST}. "
+            "Give the folder that the run wrote"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file} cannot be read ({error}): restore it or run again") from error
+    check_manifest(manifest, str(file))
+    return manifest
+
+
+def check_manifest(manifest: Any, source: str) -> None:
+    """Refuse what is not a manifest that this release can read; `source` is named."""
+    if not isinstance(manifest, Mapping) or manifest.get("format") != MANIFEST_FORMAT:
+        version = manifest.get("format") if isinstance(manifest, Mapping) else None
+        raise BadInput(
+            f"{source} has format {version}, and this gifair-ray reads {MANIFEST_FORMAT}: "
+            "use the gifair-ray that wrote it"
+        )
+    bad = [key for key in _TEXTS if not isinstance(manifest.get(key), str)]
+    if type(manifest.get("seed")) is not int:
+        bad.append("seed")
+    if bad:
+        raise BadInput(f"{source} lacks a valid {', '.join(bad)}: restore it, or run again")
+    if manifest["status"] not in STATUSES:
+        raise BadInput(
+            f"{source} has status {manifest['status']!r}, which is none of {', '.join(STATUSES)}"
+        )
+
+
+def write_segment(folder: Path, name: str, number: int, rows: pa.Table) -> None:
+    """A complete segment under its name, or none: written beside it, synced, renamed."""
+    path = folder / "tables" / name / f"{number:06d}.arrow"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        with pa.ipc.new_file(file, rows.schema) as writer:
+            writer.write_table(rows)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_table(folder: Path, name: str) -> pa.Table:
+    """A table of the run in this folder as it is now, memory-mapped.
+
+    It has the columns of `gifair_ray.tables`; one that was added after the run was written is
+    null.
+    """
+    parts = [_read(path, name) for path in _segments(folder / "tables" / known(name))]
+    return pa.concat_tables(parts) if parts else TABLES[name].empty_table()
+
+
+def _segments(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+
+
+def _read(path: Path, name: str) -> pa.Table:
+    try:
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadInput(
+            f"{path} is corrupt or cut short ({error}): restore it from a copy, or run again"
+        ) from error
+    return conform(table, name, str(path))
+
+
+def known(name: str) -> str:
+    """The name of a table, if there is such a one."""
+    if name not in TABLES:
+        raise BadInput(f"there is no table {name!r}: the tables are {', '.join(TABLES)}")
+    return name
+
+
+def conform(table: pa.Table, name: str, source: str) -> pa.Table:
+    """The table with exactly the columns of its schema: a newer one's left out, missing ones null.
+
+    Columns may be added without a new version; any other difference is refused.
+    """
+    schema, told = TABLES[name], table.schema.metadata or {}
+    version = told.get(b"version", b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
+        raise BadInput(
+            f"{source} has schema version {version}, and this gifair-ray reads {SCHEMA_VERSION}: "
+            "use the gifair-ray that wrote it (the run's manifest may name it)"
+        )
+    if (kind := told.get(b"table", b"none").decode(errors="replace")) != name:
+        raise BadInput(f"{source} holds table {kind!r}, not {name!r}: it is in the wrong place")
+    columns = []
+    for field in schema:
+        where = table.schema.get_all_field_indices(field.name)
+        if len(where) > 1 or (where and table.schema.field(where[0]).type != field.type):
+            raise BadInput(
+                f"{source}: column {field.name!r} is not one column of {field.type}: "
+                "it was not written by gifair-ray; restore it, or run again"
+            )
+        columns.append(table.column(where[0]) if where else pa.nulls(len(table), field.type))
+    return pa.table(columns, schema=schema)
