@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from gifair_ray.session import Outcome
 
 RESTARTS = 4  # of an actor, before the run gives up
 STORE_BYTES = 512 << 20
+CONNECT_S = 5.0  # for a cluster's head node to answer
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
@@ -112,6 +114,7 @@ def _actor_count(workers: int, clients_per_actor: int | None, population: int | 
 
 def _init(workers: int | None, address: str | None) -> None:
     if address is not None:
+        _check_address(address)
         try:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -124,3 +127,16 @@ def _init(workers: int | None, address: str | None) -> None:
         log_to_driver=False,
         object_store_memory=STORE_BYTES,
     )
+
+
+def _check_address(address: str) -> None:
+    """Refuse at once what Ray would try for minutes: an address where nobody listens."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"--address {address!r} is neither HOST:PORT nor 'auto'")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error

@@ -1,0 +1,204 @@
+"""One run has one answer: in process, and on Ray with any number and kind of actors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+import gifair_ray
+from gifair_ray.errors import BadInput, Diverged, RunFailed
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_on_this_machine")]
+
+SMALL = {
+    "data": {"source": "synthetic", "clients": 8, "features": 7, "classes": 3, "groups": 2},
+    "model": {"kind": "softmax"},
+    "work": {"epochs": 2, "batch_size": 10, "schedule": {"lr": 0.05}},
+    "sampling": {"scheme": "p-replace", "cohort": 5},
+    "devices": {
+        "sample_s": {"dist": "lognormal", "median": 0.01, "sigma": 1.0},
+        "jitter": 0.3,
+        "dropout": 0.2,
+    },
+    "stop": {"rounds": 6},
+    "evaluation": {"every": 2},
+    "audit": {"every": 2},
+}
+VARIANTS = {
+    "fedavg": {"algorithm": "fedavg"},
+    "estimated": {
+        "algorithm": "gifair-global",
+        "weighting": {"lambda_fraction": 0.8, "ranks": "estimated"},
+    },
+    "exact": {
+        "algorithm": "gifair-global",
+        "weighting": {"lambda_fraction": 0.8, "ranks": "exact"},
+        "availability": {"kind": "blocks", "block_s": 30.0, "offline": 0.2},
+    },
+    "per, mlp": {
+        "algorithm": "gifair-per",
+        "weighting": {"lambda_fraction": 0.8},
+        "model": {"kind": "mlp", "hidden": [5]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def local_digests():
+    return {name: gifair_ray.run(SMALL | v, backend="local").digest for name, v in VARIANTS.items()}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_and_their_timing_do_not_matter(workers, local_digests):
+    from gifair_ray.actors.cluster import cluster
+
+    with cluster(workers=workers) as actors:
+        for name, variant in VARIANTS.items():
+            scenario = gifair_ray.load(SMALL | variant).runs[0][1]
+            session = actors.start(scenario, None, delay_s=0.02)
+            while not session.advance(1.0).finished:
+                pass
+            assert session.finish().digest == local_digests[name], name
+
+
+@pytest.mark.parametrize("clients_per_actor", [1, 3, 8])
+def test_who_plays_which_client_does_not_matter(clients_per_actor, local_digests):
+    run = gifair_ray.run(SMALL | VARIANTS["estimated"], clients_per_actor=clients_per_actor)
+    assert run.digest == local_digests["estimated"]
+
+
+def test_a_killed_client_actor_does_not_change_the_results(local_digests):
+    import ray
+
+    from gifair_ray.actors.cluster import cluster
+
+    with cluster(workers=2) as actors:
+        scenario = gifair_ray.load(SMALL | VARIANTS["per, mlp"]).runs[0][1]
+        session = actors.start(scenario, None)
+        session.advance(0.0)
+        os.kill(ray.get(actors.clients[0].ready.remote()), signal.SIGKILL)
+        while not session.advance(1.0).finished:
+            pass
+        assert session.finish().digest == local_digests["per, mlp"]
+
+
+def test_what_a_client_raises_arrives_as_it_was_raised():
+    wild = SMALL | {"work": {"steps": 50, "batch_size": 10, "schedule": {"lr": 1e300}}}
+    with pytest.raises(Diverged, match=r"client \d+ diverged .* learning rate 1e\+300"):
+        gifair_ray.run(wild | {"devices": {}})
+
+
+def test_results_on_disk_are_those_in_memory(tmp_path, local_digests):
+    run = gifair_ray.run(SMALL | VARIANTS["per, mlp"], out=tmp_path / "run")
+    assert run.digest == local_digests["per, mlp"]
+    from gifair_ray.folder import folder_digest
+
+    assert folder_digest(tmp_path / "run") == run.digest
+
+
+def test_actors_without_clients_are_refused():
+    with pytest.raises(BadInput, match="clients_per_actor = 0"):
+        gifair_ray.run(SMALL, clients_per_actor=0)
+    with pytest.raises(BadInput, match="workers = 0"):
+        gifair_ray.run(SMALL, workers=0)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999999", "nonsense", ":", "a:b"])
+def test_an_address_where_no_cluster_is(address, tmp_path):
+    command = _gifair("run", "quickstart", "--address", address, mark="none", cwd=tmp_path)
+    _, err = command.communicate(timeout=120)
+    assert command.returncode == 2
+    assert address in err
+    assert len(err.splitlines()) <= 2
+
+
+# Processes
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes whose environment carries the mark: all that a command has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            except OSError:
+                continue
+            if mark.encode() in environment and not zombie:
+                found.append(int(entry.name))
+    return found
+
+
+def _gone(mark: str) -> bool:
+    for _ in range(100):
+        if not _marked(mark):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _gifair(*arguments: str, mark: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gifair_ray", *arguments],
+        cwd=cwd,
+        env=os.environ | {"GIFAIR_TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_command_joins_a_running_cluster_and_leaves_it_running(tmp_path):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    arguments = ("run", "quickstart", "--set", "study.seeds=1", "--set", "stop.rounds=2")
+    command = _gifair(*arguments, "--address", address, mark=uuid.uuid4().hex, cwd=tmp_path)
+    out, err = command.communicate(timeout=120)
+    assert command.returncode == 0, err
+    assert "GIFAIR 0.9" in out
+    assert ray.cluster_resources()["CPU"] == 2
+
+
+def test_ctrl_c_stops_everything_that_was_started(tmp_path):
+    mark = uuid.uuid4().hex
+    many = ("--set", "stop.rounds=1000000", "--out", "run")
+    command = _gifair("run", "quickstart", "--set", "study.seeds=1", *many, mark=mark, cwd=tmp_path)
+    running = tmp_path / "run" / "FedAvg-seed0" / "tables" / "rounds" / "000000.arrow"
+    for _ in range(600):
+        if running.exists():
+            break
+        time.sleep(0.1)
+    assert running.exists(), command.communicate(timeout=10)
+    os.killpg(command.pid, signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert _gone(mark), _marked(mark)
+    from gifair_ray.results import read_manifest, read_table
+
+    folder = tmp_path / "run" / "FedAvg-seed0"
+    assert read_manifest(folder)["status"] == "interrupted"
+    assert read_table(folder, "rounds").num_rows > 0
+
+
+def test_a_failed_server_is_told_as_such():
+    import ray
+
+    from gifair_ray.actors.cluster import cluster
+
+    with cluster(workers=1) as actors:
+        session = actors.start(gifair_ray.load(SMALL).runs[0][1], None)
+        ray.kill(actors.server)
+        with pytest.raises(RunFailed, match="an actor was lost"):
+            session.advance(1.0)
