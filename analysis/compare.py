@@ -141,10 +141,11 @@ def _listed(numbers: Iterable[int]) -> str:
 BRIEF = ("mean_accuracy", "std_clients_corrected", "worst_group", "discrepancy", "loss_spread")
 
 
-def render(table: pa.Table, brief: bool = False) -> Table:
+def render(table: pa.Table, brief: bool = False, tall: bool = False) -> Table:
     """The result of `compare` for a terminal; unknown figures are "-".
 
-    It needs 120 columns; a brief one, with the figures that matter most, needs 80.
+    A row per label needs 120 columns, or 80 when brief: only the figures that matter most. Tall
+    is the same turned round, a column per label, for narrow terminals.
     """
     about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     out = Table(
@@ -155,25 +156,38 @@ def render(table: pa.Table, brief: bool = False) -> Table:
         padding=0,
         show_edge=False,
     )
-    out.add_column("label", overflow="fold", min_width=8)
-    out.add_column("model", no_wrap=True)
-    out.add_column("seeds", justify="right", no_wrap=True)
     shown = [f for f in _FIGURES if (f[0] in BRIEF if brief else f[2])]
-    for _, _, heading, _ in shown:
-        out.add_column(heading, justify="right", no_wrap=True)
-    for row in table.to_pylist():
-        cells = [Text(row["label"]), Text(row["model"]), Text(str(row["seeds"]))]
-        for column, _, _, kind in shown:
-            cells.append(_cell(row[column], None if kind == _PLAIN else row[f"{column}_sd"], kind))
-        out.add_row(*cells)
+    heads = ["label", "model", "seeds", *(heading for _, _, heading, _ in shown)]
+    rows = [
+        [Text(row["label"]), Text(row["model"]), Text(str(row["seeds"]))]
+        + [
+            _cell(row[column], None if kind == _PLAIN else row[f"{column}_sd"], kind, tall)
+            for column, _, _, kind in shown
+        ]
+        for row in table.to_pylist()
+    ]
+    if tall:
+        out.add_column(heads[0])
+        for row in rows:
+            out.add_column(row[0], justify="right", overflow="fold")
+        for i, head in enumerate(heads[1:], start=1):
+            out.add_row(head.replace("\n", " "), *(row[i] for row in rows))
+        return out
+    out.add_column(heads[0], overflow="fold", min_width=8)
+    for i, head in enumerate(heads[1:], start=1):
+        out.add_column(head, justify="left" if i == 1 else "right", no_wrap=True)
+    for row in rows:
+        out.add_row(*row)
     return out
 
 
-def _cell(mean: float | None, sd: float | None, kind: str) -> Text:
+def _cell(mean: float | None, sd: float | None, kind: str, one_line: bool) -> Text:
     if mean is None:
         return Text("-")
     text = Text(_number(mean, kind))
-    return text if sd is None else text.append(f"\n({_number(sd, kind)})", style="dim")
+    if sd is None:
+        return text
+    return text.append(f"{' ' if one_line else chr(10)}({_number(sd, kind)})", style="dim")
 
 
 def _number(value: float, kind: str) -> str:

@@ -57,8 +57,9 @@ def normal(seed: int, purpose: str, *keys: Keys) -> Floats:
 
 def permutations(seed: int, purpose: str, length: int, *keys: Keys) -> npt.NDArray[np.int64]:
     """One permutation of range(length) per row of the keys, shape (rows, length)."""
-    columns = [np.atleast_1d(np.asarray(key))[:, None] for key in keys]
-    return np.argsort(bits(seed, purpose, *columns, np.arange(length)), axis=1, kind="stable")
+    columns = [np.atleast_1d(key)[:, None] for key in keys]
+    priorities = np.atleast_2d(bits(seed, purpose, *columns, np.arange(length)))
+    return np.argsort(priorities, axis=1, kind="stable")
 
 
 def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:

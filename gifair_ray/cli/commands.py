@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gifair_ray.parts import Part
     from gifair_ray.scenario import Scenario
 
+WIDE = 120  # columns of a terminal that shows a row per label
+
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a scenario or a study, with progress, and end with its table."""
@@ -109,7 +111,8 @@ def compare(arguments: argparse.Namespace) -> None:
 
     runs = [load(folder) for folder in find_runs(arguments.runs)]
     table = compare_runs(runs, arguments.split)
-    Console().print(render(table))
+    console = Console()
+    console.print(render(table, tall=console.width < WIDE))
     if arguments.plot:
         _save(compare_groups(runs, arguments.split), arguments.plot)
 
