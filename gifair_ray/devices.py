@@ -6,6 +6,7 @@ systematically slow. The simulator knows a device's future; the simulated server
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,10 @@ class Devices(Frozen):
         constant(0.001), description="seconds for one sample forward and backward"
     )
     eval_fraction: float = Field(
-        1 / 3, ge=0, description="cost of evaluating a sample, as a fraction of training on it"
+        1 / 3,
+        ge=0,
+        allow_inf_nan=False,
+        description="cost of evaluating a sample, as a fraction of training on it",
     )
     up_mbps: Distribution = Field(constant(10.0), description="uplink, Mbit/s")
     down_mbps: Distribution = Field(constant(50.0), description="downlink, Mbit/s")
@@ -74,24 +78,26 @@ class Devices(Frozen):
             if (own := getattr(group, name)) is not None:
                 members = population.groups == population.group_names.index(group_name)
                 values[members] = own.draw(seed, f"device/{name}", clients[members])
-        least, most, strict = _RANGES[name]
-        bad = (values < least) | (values > most) | ~(values > least if strict else values >= least)
-        if bad.any():
-            k = int(np.flatnonzero(bad)[0])
+        limits, inside = _LIMITS[name]
+        for k in np.flatnonzero(~inside(values)).tolist():
             raise BadInput(
-                f"devices.{name} = {values[k]:.4g} for client {population.name(k)} is outside "
-                f"{'(' if strict else '['}{least:g}, {most:g}]"
+                f"devices.{name} = {values[k]:.4g} for client {population.name(k)} "
+                f"is outside {limits}"
             )
         return np.asarray(values)
 
 
-_RANGES = {  # least, most, whether least itself is excluded
-    "sample_s": (0.0, np.inf, False),
-    "up_mbps": (0.0, np.inf, True),
-    "down_mbps": (0.0, np.inf, True),
-    "latency_s": (0.0, np.inf, False),
-    "jitter": (0.0, np.inf, False),
-    "dropout": (0.0, 1.0, False),
+_Limits = tuple[str, Callable[[Floats], npt.NDArray[np.bool_]]]
+_TIME: _Limits = ("[0, inf)", lambda v: (v >= 0) & (v < np.inf))
+_SPEED: _Limits = ("(0, inf]", lambda v: v > 0)
+_CHANCE: _Limits = ("[0, 1]", lambda v: (v >= 0) & (v <= 1))
+_LIMITS = {
+    "sample_s": _TIME,
+    "up_mbps": _SPEED,
+    "down_mbps": _SPEED,
+    "latency_s": _TIME,
+    "jitter": _TIME,
+    "dropout": _CHANCE,
 }
 
 

@@ -26,7 +26,8 @@ def _column_bytes(column: pa.ChunkedArray) -> Iterable[bytes]:
     yield np.packbits(column.is_valid().to_numpy()).tobytes()
     if pa.types.is_string(column.type):
         for value in column.to_pylist():
-            yield b"" if value is None else value.encode() + b"\0"
+            text = (value or "").encode()
+            yield len(text).to_bytes(8, "little") + text
         return
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -38,9 +39,8 @@ def canonical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """One bit pattern for NaN, and +0 for −0."""
     if not np.issubdtype(values.dtype, np.floating):
         return np.ascontiguousarray(values)
-    out = values + values.dtype.type(0)  # −0 + 0 is +0
-    out[np.isnan(values)] = np.nan
-    return np.ascontiguousarray(out)
+    out = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    return np.ascontiguousarray(out + values.dtype.type(0))  # −0 + 0 is +0
 
 
 def table_chain(table: pa.Table) -> list[str]:

@@ -50,8 +50,9 @@ class Spread(Frozen):
             raise ValueError(f"low = {self.low} is above high = {self.high}")
         return self
 
+    @np.errstate(over="ignore", invalid="ignore")
     def draw(self, seed: int, purpose: str, clients: npt.NDArray[np.int64]) -> Floats:
-        """The clients' values."""
+        """The clients' values; ∞ or NaN where the distribution goes beyond all numbers."""
         if self.dist == "constant":
             return np.full(len(clients), self.value, dtype=np.float64)
         if self.dist == "lognormal":

@@ -44,15 +44,17 @@ class RunFolder:
         path: Path, scenario: Scenario, label: str, command: Sequence[str], how: Mapping[str, Any]
     ) -> RunFolder:
         """Take possession of a new or empty folder, and say in it what is about to run."""
+        text = toml.dump(scenario)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            _refuse_if_taken(path)
+            refuse_if_taken(path)
             _lock(path)
             (path / "tables").mkdir()
             (path / "models").mkdir()
-            _write(path / "scenario.toml", toml.dump(scenario))
+            _write(path / "scenario.toml", text)
         except OSError as error:
-            raise BadInput(f"cannot write to {path}: {error.strerror or error}") from error
+            why = error.strerror or error
+            raise BadInput(f"cannot write to {path}: {why}; choose another --out") from error
         folder = RunFolder(path)
         folder.update(
             format=MANIFEST_FORMAT,
@@ -75,7 +77,7 @@ class RunFolder:
     def update(self, **changes: Any) -> None:
         """Change entries of the manifest."""
         file = self.path / MANIFEST
-        manifest = json.loads(file.read_text()) if file.exists() else {}
+        manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         _write(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
 
     def write_models(self, layout: Layout, theta: Params, personal: Mapping[int, Params]) -> None:
@@ -112,13 +114,13 @@ def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
     shape = read_manifest(path).get("layout")
     if shape is None:
         raise BadInput(f"{path} has no models yet: the run did not end")
-    layout = Layout(
-        tuple(shape["names"]),
-        tuple(tuple(s) for s in shape["shapes"]),
-        shape["trainable"],
-        shape["dtype"],
-    )
     try:
+        layout = Layout(
+            tuple(shape["names"]),
+            tuple(tuple(s) for s in shape["shapes"]),
+            shape["trainable"],
+            shape["dtype"],
+        )
         theta = _flat(layout, load_file(path / "models" / "global.safetensors"), ())
         personal: dict[int, Params] = {}
         for file in sorted((path / "models").glob("personal-*.safetensors")):
@@ -126,7 +128,7 @@ def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
             clients = tensors.pop("__clients__")
             stack = _flat(layout, tensors, (len(clients),))
             personal |= dict(zip(clients.tolist(), stack, strict=True))
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"the models of {path} cannot be read: {error}") from error
     return layout, theta, personal
 
@@ -151,22 +153,29 @@ def _save(path: Path, tensors: Mapping[str, Any]) -> None:
 
 def _write(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
+    # A command line may hold bytes that are no text; as escapes, they are valid JSON.
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     partial.replace(path)
 
 
-def _refuse_if_taken(path: Path) -> None:
-    lock = path / "lock"
-    if lock.exists():
-        try:
-            owner = json.loads(lock.read_text())
-        except ValueError:
-            owner = {}
-        if owner.get("host") == socket.gethostname() and not _alive(owner.get("pid", -1)):
-            raise BadInput(f"{path} holds an unfinished run; choose another --out or remove it")
-        raise BadInput(f"{path} is in use by process {owner.get('pid', '?')}; choose another --out")
+def refuse_if_taken(path: Path) -> None:
+    """Refuse a folder that holds anything, and say whether somebody is still writing to it."""
+    if (path / "lock").exists():
+        pid, host = _owner(path / "lock")
+        if host == socket.gethostname() and not _alive(pid):
+            raise BadInput(f"{path} holds an unfinished run; choose another --out, or remove it")
+        raise BadInput(f"{path} is in use by process {pid} on {host}; choose another --out")
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")
+
+
+def _owner(lock: Path) -> tuple[int, str]:
+    """The process that holds a lock; one that cannot be told is taken to be alive, elsewhere."""
+    try:
+        owner = json.loads(lock.read_text(encoding="utf-8"))
+        return int(owner["pid"]), str(owner["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, "an unknown machine"
 
 
 def _lock(path: Path) -> None:
@@ -181,7 +190,7 @@ def _lock(path: Path) -> None:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True

@@ -32,10 +32,9 @@ def audit_interval(world: World) -> int:
         return 0
     if every != "auto":
         return every
-    m = world.scenario.sampling.slots(world.K)
-    share = m / world.K * float(np.sum(world.p * world.passes * world.K))
+    takes_part = world.scenario.sampling.inclusion(world.p)
     evaluation = float(np.sum(world.population.train)) / 3
-    return max(1, math.ceil(10 * evaluation / max(share, 1e-12)))
+    return math.ceil(10 * evaluation / float(np.dot(takes_part, world.passes)))
 
 
 def audit_if_due(world: World, state: State) -> Commands:

@@ -12,6 +12,7 @@ import difflib
 import importlib
 import pkgutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +21,16 @@ from pydantic import model_validator
 from gifair_ray.config import Frozen
 from gifair_ray.errors import BadInput
 
+SEARCHED, LISTED = 10_000, 20  # of what is known (the groups of a population may be millions)
 
-def nearest(word: str, known: list[str]) -> str:
-    """' Did you mean …?', where something known comes close; else the list of what is known."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """'did you mean …?', where something known comes close; else a list of what is known."""
+    close = difflib.get_close_matches(word[:100], known[:SEARCHED], n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+    return f"known: {', '.join(sorted(known)[:LISTED])}{more}"
 
 
 def import_user_object(name: str) -> Any:
@@ -33,11 +39,17 @@ def import_user_object(name: str) -> Any:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
-        raise BadInput(f"cannot import {name!r}: {error}") from error
-    except AttributeError as error:
-        raise BadInput(f"{name!r}: module {module_name!r} has no {attribute!r}") from error
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"cannot import {name!r}: {error}; it must be in the current folder, or installed"
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the user's module does when it is run
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"cannot import {name!r}, as module:object: {what}") from error
+    if not hasattr(module, attribute):
+        raise BadInput(f"{name!r}: module {module_name!r} has no {attribute!r}")
+    return getattr(module, attribute)
 
 
 class Part(Frozen):
@@ -84,14 +96,17 @@ class Part(Frozen):
     @classmethod
     def _become_the_named_part(cls, value: Any, handler: Any) -> Any:
         # Validating a table against a family's base gives the member that the table names.
-        if "family" in vars(cls) and isinstance(value, dict):
-            kind = value.get(cls.key)
-            if not isinstance(kind, str):
-                raise ValueError(
-                    f"say which {cls.called}: {cls.key} = …; {nearest('', cls.names())}"
-                )
-            try:
-                return cls.find(kind).model_validate(value)
-            except BadInput as error:
-                raise ValueError(str(error)) from error
-        return handler(value)
+        if "family" not in vars(cls) or not isinstance(value, Mapping):
+            return handler(value)
+        kind = value.get(cls.key)
+        if not isinstance(kind, str):
+            given = "" if kind is None else f", not {kind!r}"
+            raise ValueError(
+                f"say which {cls.called}, by its name: {cls.key} = …{given}; "
+                f"known: {', '.join(cls.names())}"
+            )
+        try:
+            member = cls.find(kind)
+        except BadInput as error:
+            raise ValueError(str(error)) from error
+        return member.model_validate(value)

@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
 STATUSES = ("running", "done", "interrupted", "failed")
 
-_SEGMENT = re.compile(r"[0-9]{6}\.arrow")
+_SEGMENT = re.compile(r"[0-9]{6,}\.arrow")
 _TEXTS = ("name", "label", "algorithm", "status")
 
 
@@ -88,7 +88,8 @@ def read_table(folder: Path, name: str) -> pa.Table:
 def _segments(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+    found = (path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+    return sorted(found, key=lambda path: int(path.stem))
 
 
 def _read(path: Path, name: str) -> pa.Table:

@@ -2,7 +2,8 @@
 
 Slots are filled one after the other from a sequence of candidates that is drawn by (seed, draw,
 place in the sequence). A candidate that is offline is passed over, and the others keep their
-places: one client going offline does not reshuffle the rest.
+places: one client going offline does not reshuffle the rest. Where too few of the candidates are
+online, the slots that are left go by priorities, which every client has of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ class Sampling(Frozen):
 
     def slots(self, K: int) -> int:
         """m: how many slots a round has."""
-        return K if self.scheme == "all" else self.cohort
+        return {"p-replace": self.cohort, "uniform": min(self.cohort, K), "all": K}[self.scheme]
+
+    def inclusion(self, p: Floats) -> Floats:
+        """The probability that each client is in a round, if all are online."""
+        m = self.slots(len(p))
+        return 1 - (1 - p) ** m if self.scheme == "p-replace" else np.full(len(p), m / len(p))
 
     def draw(self, seed: int, index: int, cumulative: Floats, online: Online) -> tuple[Ints, Ints]:
         """(clients in ascending order, how many slots each fills), among those online.
@@ -45,30 +51,20 @@ class Sampling(Frozen):
         none at all if nobody is.
         """
         K, m = len(cumulative), self.slots(len(cumulative))
-        if self.scheme == "all":
-            everybody = np.arange(K)
-            clients = everybody[online(everybody)]
-            return clients, np.ones_like(clients)
-        if self.scheme == "uniform" and 2 * m >= K:
-            return self._by_priority(seed, index, np.arange(K), m, online)
-        found = self._in_sequence(seed, index, cumulative, m, online)
-        if len(found) == m:
-            return _counted(found)
-        # Hardly anybody is online: draw among those who are.
-        there = np.arange(K)[online(np.arange(K))]
-        if not len(there):
-            return there, there
-        if self.scheme == "uniform":
-            return self._by_priority(seed, index, there, m, lambda c: np.ones(len(c), np.bool_))
-        p = np.diff(cumulative, prepend=0.0)[there]
-        u = draws.uniform(seed, "sampling/few", index, np.arange(m))
-        return _counted(there[_places(u, np.cumsum(p))])
+        chosen: list[int] = []
+        if self.scheme == "p-replace" or 2 * m < K:
+            chosen = self._in_sequence(seed, index, cumulative, m, online)
+        if len(chosen) < m:
+            there = np.arange(K)[online(np.arange(K))]
+            chosen += self._by_priority(seed, index, cumulative, there, chosen, m)
+        clients, slots = np.unique(np.array(chosen, dtype=np.int64), return_counts=True)
+        return clients, slots
 
     def _in_sequence(
         self, seed: int, index: int, cumulative: Floats, m: int, online: Online
-    ) -> Ints:
+    ) -> list[int]:
+        """The first m candidates that are online; fewer if they do not turn up soon."""
         chosen: list[int] = []
-        seen: set[int] = set()
         size = 2 * m + 16
         for block in range(PATIENCE):
             u = draws.uniform(seed, "sampling", index, np.arange(size) + block * size)
@@ -76,32 +72,34 @@ class Sampling(Frozen):
                 candidates = (u * len(cumulative)).astype(np.int64)
             else:
                 candidates = _places(u, cumulative)
-            for client in candidates[online(candidates)].tolist():
-                if self.scheme == "uniform":
-                    if client in seen:
-                        continue
-                    seen.add(client)
-                chosen.append(client)
-                if len(chosen) == m:
-                    return np.array(chosen)
-        return np.array(chosen, dtype=np.int64)
+            chosen += candidates[online(candidates)].tolist()
+            if self.scheme == "uniform":
+                chosen = list(dict.fromkeys(chosen))  # distinct, in the order of the sequence
+            if len(chosen) >= m:
+                break
+        return chosen[:m]
 
     def _by_priority(
-        self, seed: int, index: int, clients: Ints, m: int, online: Online
-    ) -> tuple[Ints, Ints]:
-        """The m online clients of smallest priority, where every client has its own."""
-        order = clients[np.argsort(draws.bits(seed, "sampling/priority", index, clients))]
-        return _counted(order[online(order)][:m])
+        self, seed: int, index: int, cumulative: Floats, there: Ints, chosen: list[int], m: int
+    ) -> list[int]:
+        """Clients among those online for the slots that `chosen` leaves."""
+        left = range(len(chosen), m)
+        if self.scheme != "p-replace":
+            rest = there[~np.isin(there, chosen)]
+            order = np.argsort(draws.bits(seed, "sampling/priority", index, rest))
+            return list(map(int, rest[order][: len(left)]))
+        if not len(there):
+            return []
+        # A race for every slot, in which client k runs a time of exponential law with rate p_k:
+        # it wins with a probability in proportion to p_k.
+        rates = np.maximum(np.diff(cumulative, prepend=0.0)[there], 1e-18)
+        races = (draws.uniform(seed, "sampling/race", index, slot, there) for slot in left)
+        return [int(there[np.argmin(-np.log1p(-u) / rates)]) for u in races]
 
 
 def _places(u: Floats, cumulative: Floats) -> Ints:
     found = np.searchsorted(cumulative, u * cumulative[-1], side="right")
     return np.asarray(np.minimum(found, len(cumulative) - 1), dtype=np.int64)
-
-
-def _counted(chosen: Ints) -> tuple[Ints, Ints]:
-    clients, slots = np.unique(chosen, return_counts=True)
-    return clients, slots
 
 
 Failures = Literal["slots", "survivors", "corrected"]

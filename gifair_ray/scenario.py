@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from gifair_ray.aggregators import Aggregator
 from gifair_ray.algorithms import ALGORITHMS
@@ -16,6 +24,7 @@ from gifair_ray.availability import Availability
 from gifair_ray.config import Frozen
 from gifair_ray.devices import Devices
 from gifair_ray.errors import BadInput
+from gifair_ray.explain import explain
 from gifair_ray.federation import DataSource, Split
 from gifair_ray.models import Model
 from gifair_ray.parts import Part, nearest
@@ -25,16 +34,24 @@ from gifair_ray.solvers import Solver
 from gifair_ray.weightings import Weighting
 from gifair_ray.work import Work
 
+DEFAULT_ALGORITHM = "fedavg"
 Unit = Literal["rounds", "updates", "virtual_s", "bytes"]
 
 
 class Stop(Frozen):
     """When the run ends: as soon as any of these is reached, at the end of a round."""
 
-    rounds: int | None = Field(100, ge=0, description="server updates")
+    rounds: int | None = Field(
+        None, ge=0, description="server updates; 100 if no limit is given at all"
+    )
     updates: int | None = Field(None, ge=0, description="client updates")
-    virtual_s: float | None = Field(None, ge=0, description="virtual seconds")
+    virtual_s: float | None = Field(None, ge=0, allow_inf_nan=False, description="virtual seconds")
     bytes: int | None = Field(None, ge=0, description="bytes moved")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_hundred_rounds(cls, value: Any) -> Any:
+        return {"rounds": 100} if value == {} else value
 
     @model_validator(mode="after")
     def _ends(self) -> Stop:
@@ -46,7 +63,9 @@ class Stop(Frozen):
 class Evaluation(Frozen):
     """Measurements of all clients, at no cost in the simulated world. Start and end included."""
 
-    every: float = Field(10, ge=0, description="how often, in `unit`; 0: start and end only")
+    every: float = Field(
+        10, ge=0, allow_inf_nan=False, description="how often, in `unit`; 0: start and end only"
+    )
     unit: Unit = Field("rounds", description="what `every` counts")
     splits: list[Split] = Field(["train", "val", "test"], description="which splits")
 
@@ -64,9 +83,9 @@ class Scenario(Frozen):
     """One run, but for what only decides how fast it is computed."""
 
     schema_: Literal[1] = Field(1, alias="schema", description="version of this format")
-    name: str = Field("scenario", pattern=r"^[\w.+-]{1,80}$", description="what to call it")
+    name: str = Field("scenario", description="what to call it; also in the results folder")
     seed: int = Field(0, ge=0, lt=2**63, description="every random draw follows from it")
-    algorithm: str = Field("fedavg", description="a named combination of the parts below")
+    algorithm: str = Field(DEFAULT_ALGORITHM, description="a named combination of the parts below")
     data: SerializeAsAny[DataSource] = Field(description="the clients' data")
     model: SerializeAsAny[Model] = Field(description="what they train")
     work: Work = Field(description="local training")
@@ -81,15 +100,17 @@ class Scenario(Frozen):
     evaluation: Evaluation = Field(Evaluation(), description="measuring all clients")
     audit: Audit = Field(Audit(), description="checking the ranks")
 
+    @field_validator("name")
+    @classmethod
+    def _is_a_good_file_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[\w.+-]{1,80}", name):
+            raise ValueError(f"{name!r} is not 1 to 80 letters, digits or any of . _ + -")
+        return name
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in_the_algorithm(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        name = value.get("algorithm", "fedavg")
-        if name not in ALGORITHMS:
-            raise ValueError(f"unknown algorithm {name!r}; {nearest(str(name), list(ALGORITHMS))}")
-        return merge(merge(_DEFAULT_KINDS, ALGORITHMS[name]), value)
+        return complete(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Scenario:
@@ -124,16 +145,33 @@ _DEFAULT_KINDS: dict[str, Any] = {
     "policy": {"kind": "sync"},
     "availability": {"kind": "always"},
 }
+_NAMED_BY = {
+    name: info.annotation.key
+    for name, info in Scenario.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Part)
+}
+
+
+def complete(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with the parts that its algorithm stands for; what it says itself goes first."""
+    name = table.get("algorithm", DEFAULT_ALGORITHM)
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {name!r}; {nearest(str(name), list(ALGORITHMS))}")
+    return merge(merge(_DEFAULT_KINDS, ALGORITHMS[name]), table)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, table by table. Another kind of part takes nothing from the old."""
+    """`over` on top of `base`, table by table.
+
+    Another kind of part, or of distribution, takes nothing from the old one.
+    """
     out = dict(base)
     for key, value in over.items():
         below = out.get(key)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            replaced = any(k in value and value[k] != below.get(k) for k in ("kind", "source"))
-            out[key] = dict(value) if replaced else merge(below, value)
+            by = _NAMED_BY.get(key, "dist")
+            another = by in value and value[by] != below.get(by)
+            out[key] = dict(value) if another else merge(below, value)
         else:
             out[key] = value
     return out
@@ -144,42 +182,6 @@ def parse(table: Mapping[str, Any]) -> Scenario:
     try:
         return Scenario.model_validate(table)
     except ValidationError as error:
-        raise BadInput(_explain(error)) from error
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors()[:3]:
-        path = ".".join(str(step) for step in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            valid = _keys_at(problem["loc"][:-1])
-            lines.append(f"unknown key {path!r}; {nearest(str(problem['loc'][-1]), valid)}")
-        elif problem["type"] == "value_error":
-            lines.append(f"{path + ': ' if path else ''}{problem['ctx']['error']}")
-        elif problem["type"] == "missing":
-            lines.append(f"{path} is missing")
-        else:
-            message = problem["msg"][:1].lower() + problem["msg"][1:]
-            lines.append(f"{path} = {problem['input']!r}: {message}")
-    return "; ".join(lines)
-
-
-def _keys_at(path: tuple[int | str, ...]) -> list[str]:
-    """The keys that a table of the scenario may have; for a part, those of all its kinds."""
-    models: list[type[BaseModel]] = [Scenario]
-    for step in path:
-        inner: list[type[BaseModel]] = []
-        for model in models:
-            for name, info in model.model_fields.items():
-                if step in (name, info.alias):
-                    inner += [
-                        t
-                        for t in (info.annotation, *getattr(info.annotation, "__args__", ()))
-                        if isinstance(t, type) and issubclass(t, BaseModel)
-                    ]
-        models = [
-            found
-            for t in inner
-            for found in ([t.find(name) for name in t.names()] if issubclass(t, Part) else [t])
-        ]
-    return sorted({info.alias or n for m in models for n, info in m.model_fields.items()})
+        with contextlib.suppress(ValueError):  # which is what the error is about then
+            table = complete(table)
+        raise BadInput(explain(error, Scenario, table)) from error

@@ -86,6 +86,7 @@ def timeline(
         )
     end = start + compute
     arrival = end + latency + transfer_s(up_bytes, fleet.up_mbps[clients])
+    deadline = send + timeout_s
     outcome = np.full(len(clients), COMPLETED, dtype="U9")
     lost = np.full(len(clients), np.inf)
 
@@ -94,22 +95,21 @@ def timeline(
         when = draws.uniform(seed, "dropout/when", clients, ordinals)
         lost = np.where(drops, start + when * compute, lost)
         outcome[drops] = DROPPED
-    offline = calendar.until(clients, np.full(len(clients), send), np.minimum(arrival, lost))
-    gone = offline < np.minimum(arrival, lost)
+    over = np.minimum(arrival, lost)
+    offline = calendar.until(clients, np.full(len(clients), send), np.minimum(over, deadline))
+    gone = offline < over
     lost, outcome[gone] = np.where(gone, offline, lost), OFFLINE
-
-    deadline = send + timeout_s
-    failed = np.isfinite(lost)
-    late = ~failed & (arrival > deadline)
+    late = np.minimum(arrival, lost) > deadline  # told to stop before anything else happened
     outcome[late] = LATE
-    known = lost + latency if notice == "disconnect" else np.full(len(clients), deadline)
-    noticed = np.where(failed, np.minimum(known, deadline), np.minimum(arrival, deadline))
-    stop = np.minimum(np.minimum(end, lost), np.where(late, deadline, np.inf))
+
+    completed = outcome == COMPLETED
+    known = lost + latency if notice == "disconnect" else deadline
+    stop = np.minimum(np.minimum(end, lost), deadline)
     return Timeline(
         start=np.minimum(start, stop),
         end=stop,
-        arrival=np.where(failed | late, np.inf, arrival),
-        notice=noticed,
+        arrival=np.where(completed, arrival, np.inf),
+        notice=np.where(completed, arrival, np.minimum(known, deadline)),
         outcome=outcome,
-        uploaded=stop >= end,
+        uploaded=(end < lost) & (end <= deadline),
     )

@@ -50,9 +50,8 @@ class Work(Frozen):
         if self.epochs is not None:
             return samples * np.int64(self.epochs)
         batches = self.batches(samples)
-        whole, rest = np.divmod(np.int64(self.steps or 0), batches)
-        partial = np.minimum(rest * (self.batch_size or 0), samples)
-        return np.asarray(whole * samples + partial, dtype=np.int64)
+        passes, rest = np.divmod(np.int64(self.steps or 0), batches)
+        return np.asarray(passes * samples + rest * (self.batch_size or 0), dtype=np.int64)
 
     def order(self, seed: int, client: int, ordinal: int, samples: int) -> Ints:
         """Rows for each step, (steps, rows); −1 fills a batch that is short of rows.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from gifair_ray.errors import BadInput
+from gifair_ray.explain import dotted, shown
 from gifair_ray.parts import nearest
 from gifair_ray.scenario import Scenario, merge, parse
+from gifair_ray.scenarios.change import (
+    REMOVE,
+    in_variant,
+    parse_set,
+    refuse_idle,
+    together,
+    without,
+)
 
-PARTS_OF_AN_ALGORITHM = ("weighting", "solver", "aggregator")
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -38,78 +49,107 @@ def summary(name: str) -> str:
 
 
 def text(source: str | Path) -> str:
-    """The text of a scenario, by name or path."""
+    """The text of a scenario, by name or path. A file of the same name ends in .toml or has a /."""
+    wanted = str(source)
+    if wanted in names():
+        return (resources.files("gifair_ray.scenarios") / f"{wanted}.toml").read_text("utf-8")
     path = Path(source)
-    if path.suffix == ".toml" or path.exists():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"cannot read the scenario file {path}: {error}") from error
-    if str(source) not in names():
-        raise BadInput(f"unknown scenario {str(source)!r}; {nearest(str(source), names())}")
-    return (resources.files("gifair_ray.scenarios") / f"{source}.toml").read_text("utf-8")
+    try:
+        if path.suffix == ".toml" or os.sep in wanted or path.is_file():
+            return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"there is no file {wanted!r}; gifair list shows what comes along"
+        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"cannot read the scenario file {wanted!r}: {why}") from error
+    raise BadInput(f"unknown scenario {wanted!r}; {nearest(wanted, names())}")
 
 
 def load(
     source: str | Path | Mapping[str, Any], sets: Sequence[str] = (), seed: int | None = None
 ) -> Study:
     """A scenario or study, with `a.b=c` changes on top and its seeds counted from `seed`."""
-    if isinstance(source, Mapping):
-        table, name = dict(source), str(source.get("name", "scenario"))
-    else:
-        try:
-            table, name = tomllib.loads(text(source)), Path(source).stem
-        except tomllib.TOMLDecodeError as error:
-            raise BadInput(f"{source} is not valid TOML: {error}") from error
-    for change in sets:
-        table = vary(table, parse_set(change))
-    study = table.pop("study", {})
-    table.setdefault("name", name)
-    if seed is not None:
-        table["seed"] = seed
-    return _expand(table, study)
-
-
-def _expand(table: dict[str, Any], study: Any) -> Study:
-    if not isinstance(study, Mapping) or set(study) - {"seeds", "variants"}:
-        raise BadInput("a [study] has seeds (how many) and [study.variants.NAME] tables, no more")
-    seeds, variants = study.get("seeds", 1), study.get("variants", {})
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise BadInput(f"study.seeds = {seeds!r} is not a positive whole number")
-    if not isinstance(variants, Mapping) or not all(
-        isinstance(v, Mapping) for v in variants.values()
-    ):
-        raise BadInput("study.variants must hold a table for each variant")
-    first = table.get("seed", 0)
-    runs = []
-    for label, changes in (variants or {"": {}}).items():
-        for i in range(seeds):
-            varied = vary(table, changes)
-            scenario = parse(varied | {"seed": first + i} if isinstance(first, int) else varied)
-            runs.append((label or scenario.algorithm, scenario))
-    return Study(str(table["name"]), tuple(runs))
-
-
-def vary(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes on top of a scenario's table. Another algorithm takes nothing of the old parts."""
-    base = dict(table)
-    if changes.get("algorithm", base.get("algorithm")) != base.get("algorithm"):
-        for part in PARTS_OF_AN_ALGORITHM:
-            base.pop(part, None)
-    return merge(base, changes)
-
-
-def parse_set(change: str) -> dict[str, Any]:
-    """`a.b=c` as a nested table; c is a TOML value, or else a plain string."""
-    key, equals, value = change.partition("=")
-    if not equals or not all(part.strip() for part in key.split(".")):
-        raise BadInput(
-            f"--set takes key=value with a dotted key, as in work.steps=5; not {change!r}"
-        )
     try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    for part in reversed(key.split(".")):
-        parsed = {part.strip(): parsed}
-    return dict(parsed)
+        table, name = _read(source)
+        changes = [parse_set(change) for change in sets]
+        for keys in (keys for keys, value in changes if value is REMOVE):
+            table = without(table, keys)
+        over = together(changes) | ({} if seed is None else {"seed": seed})
+        study = merge({"study": table.pop("study", {})}, {"study": over.pop("study", {})})["study"]
+        table = {"name": name} | table
+        variants = _checked_variants(study)
+        refuse_idle(table, variants, changes)
+        return _expand(table, variants, over, study.get("seeds", 1))
+    except RecursionError:
+        raise BadInput("the scenario is nested too deeply; no key of it is that deep") from None
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The table, and what to call it if it does not say."""
+    if isinstance(source, Mapping):
+        return dict(source), "scenario"
+    try:
+        table = tomllib.loads(text(source))
+    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
+        raise BadInput(f"{str(source)!r} is not valid TOML: {error}") from error
+    return table, re.sub(r"[^\w.+-]+", "-", Path(source).stem)[:80] or "scenario"
+
+
+def _checked_variants(study: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(study, Mapping):
+        raise BadInput(f"study = {shown(study)}: must be a table with seeds and variants")
+    if unknown := [key for key in study if key not in ("seeds", "variants")]:
+        hint = nearest(str(unknown[0]), ["seeds", "variants"])
+        raise BadInput(f"unknown key {dotted(('study', str(unknown[0])))}: {hint}")
+    seeds, variants = study.get("seeds", 1), study.get("variants", {})
+    if type(seeds) is not int or not 1 <= seeds <= MOST_SEEDS:
+        raise BadInput(
+            f"study.seeds = {shown(seeds)}: must be a whole number from 1 to {MOST_SEEDS}"
+        )
+    if not isinstance(variants, Mapping):
+        raise BadInput(f"study.variants = {shown(variants)}: must hold a table for each variant")
+    folders: dict[str, str] = {}
+    for label, changes in variants.items():
+        if not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 80:
+            raise BadInput(f"a variant is called {label!r}: give it a name of 1 to 80 characters")
+        where = dotted(("study", "variants", label))
+        if not isinstance(changes, Mapping):
+            raise BadInput(f"{where} = {shown(changes)}: must be a table of what it changes")
+        if own := [key for key in ("seed", "study") if key in changes]:
+            raise BadInput(f"{where} sets {own[0]}, which all variants share; set it outside")
+        twin = folders.setdefault(folder_name(label), label)
+        if twin != label:
+            raise BadInput(
+                f"the variants {twin!r} and {label!r} would share the folder "
+                f"{folder_name(label)!r}; rename one of them"
+            )
+    return variants
+
+
+def folder_name(label: str) -> str:
+    """A label as the name of a folder, without the seed."""
+    return re.sub(r"[^A-Za-z0-9.+-]", "_", label)
+
+
+def _expand(
+    table: Mapping[str, Any],
+    variants: Mapping[str, Mapping[str, Any]],
+    over: Mapping[str, Any],
+    seeds: int,
+) -> Study:
+    runs, refused = [], {}
+    for label, variant in (variants or {"": {}}).items():
+        varied = in_variant(table, variant, over)
+        try:
+            first = parse(varied)
+            for i in range(seeds):
+                scenario = first if i == 0 else parse(varied | {"seed": first.seed + i})
+                runs.append((label or scenario.algorithm, scenario))
+        except BadInput as error:
+            refused[label] = str(error)
+    for label, why in refused.items():
+        of_all = len(refused) == max(1, len(variants)) and len(set(refused.values())) == 1
+        raise BadInput(why if of_all else f"variant {label!r}: {why}")
+    return Study(runs[0][1].name, tuple(runs))

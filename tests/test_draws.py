@@ -147,7 +147,8 @@ def phi(x):
 def test_uniform_is_uniform_and_its_neighbours_independent(vary):
     u = COLUMNS[vary](draws.uniform)
     n = len(u)
-    assert u.min() >= 0 and u.max() < 1
+    assert u.min() >= 0
+    assert u.max() < 1
     assert kolmogorov(u, lambda x: x) < KS
     assert abs(u.mean() - 1 / 2) < Z * math.sqrt(1 / 12 / n)
     assert abs(u.var() - 1 / 12) < Z * math.sqrt(1 / 180 / n)

@@ -101,12 +101,13 @@ def reference_of(run: Watched, problem: Problem, recipe: dict[str, Any]) -> Traj
     )
 
 
-def assume_no_hair_is_split(run: Watched) -> None:
-    """Pass over runs in which ranks hang on a rounding error. Exact ties are welcome."""
-    table = run.table("ranks").to_pandas()
-    for _, L in table[table.r_used.notna()].groupby("version").L_used:
-        gaps = np.diff(np.sort(L.dropna()))
-        assume(not ((gaps > 0) & (gaps < NEAR)).any())
+def assume_no_hair_is_split(run: Watched, ties: bool) -> None:
+    """Pass over runs whose ranks hang on a rounding error; `ties`: exact ones are no accident."""
+    table = run.table("ranks")
+    version, L = table["version"].to_numpy(), table["L_used"].to_numpy()
+    for v in range(version.max()):  # the ranks of the last version are not used
+        gaps = np.diff(np.sort(L[(version == v) & ~np.isnan(L)]))
+        assume(not ((gaps < NEAR) & ~((gaps == 0) & ties)).any())
 
 
 def assert_agree(run: Watched, expected: Trajectory) -> None:
@@ -171,7 +172,7 @@ def quadratics(draw, fewest_groups: int = 1) -> Quadratics:
     return Quadratics(A, b, sizes, groups)
 
 
-@examples(70)
+@examples(200)
 @given(st.data())
 def test_on_quadratics_the_engine_is_the_reference(data):
     clients = data.draw(quadratics())
@@ -182,18 +183,18 @@ def test_on_quadratics_the_engine_is_the_reference(data):
     run = watch(
         recipe | {"data": clients.data, "model": {"kind": "quadratic", "init": start}},
     )
-    assume_no_hair_is_split(run)
+    assume_no_hair_is_split(run, ties=True)
     assert_agree(run, reference_of(run, clients.problem, recipe))
 
 
-@examples(25)
+@examples(60)
 @given(st.data())
 def test_personal_models_are_those_of_the_reference(data):
     clients = data.draw(quadratics(fewest_groups=2))
     recipe = data.draw(recipes(len(clients.b))) | {"algorithm": "gifair-per"}
     recipe["weighting"]["ranks"] = "estimated"
     run = watch(recipe | {"data": clients.data, "model": {"kind": "quadratic", "init": 0.5}})
-    assume_no_hair_is_split(run)
+    assume_no_hair_is_split(run, ties=True)
     expected = reference_of(run, clients.problem, recipe)
     assert_agree(run, expected)
     assert set(run.outcome.personal) == set(expected.personal)
@@ -264,7 +265,7 @@ individual = st.fixed_dictionaries(
 )
 
 
-@examples(40)
+@examples(80)
 @given(st.data())
 def test_on_softmax_regression_the_engine_is_the_reference(data):
     clients = data.draw(prototypes | unequal | individual)
@@ -276,5 +277,5 @@ def test_on_softmax_regression_the_engine_is_the_reference(data):
         "init": data.draw(st.sampled_from(["zeros", "random"])),
     }
     run = watch(recipe | {"data": clients, "model": model})
-    assume_no_hair_is_split(run)
+    assume_no_hair_is_split(run, ties=False)
     assert_agree(run, reference_of(run, softmax_problem(run), recipe))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
-from gifair_ray.parts import Part
+from gifair_ray.parts import Part, nearest
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,7 +29,7 @@ class Calendar(Protocol):
         ...
 
     def next_online(self, t: float) -> float:
-        """The first moment after t at which somebody is online; ∞ if there is none."""
+        """The first moment from t on at which somebody is online; ∞ if there is none."""
         ...
 
 
@@ -47,3 +49,18 @@ class Availability(Part):
     def build(self, seed: int, population: Population) -> Calendar:
         """The calendar of a population."""
         raise NotImplementedError
+
+
+def per_client(
+    key: str, everybody: float, groups: Mapping[str, float], population: Population
+) -> Floats:
+    """One value per client: everybody's, or its group's own where `groups` has one."""
+    values = np.full(len(population), float(everybody))
+    for name, value in groups.items():
+        if name not in population.group_names:
+            raise BadInput(
+                f"{key} has {name!r}, which is no group of the data; "
+                f"{nearest(name, list(population.group_names))}"
+            )
+        values[population.groups == population.group_names.index(name)] = value
+    return values

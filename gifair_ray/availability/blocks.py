@@ -26,7 +26,9 @@ class Blocks(Availability):
     """Offline for whole blocks of time, independently from block to block."""
 
     kind: Literal["blocks"] = "blocks"
-    block_s: float = Field(3600.0, gt=0, description="length of a block, seconds")
+    block_s: float = Field(
+        3600.0, gt=0, allow_inf_nan=False, description="length of a block, seconds"
+    )
     offline: float = Field(0.1, ge=0, le=1, description="probability of a block offline")
     groups: dict[str, float] = Field({}, description="that probability for groups, by name")
 
@@ -50,15 +52,25 @@ class _Blocks:
     block_s: float
     offline: Floats
 
+    def _block(self, t: Floats | float) -> Ints:
+        """The block that t is in: the last to begin by then, if b begins at b · block_s.
+
+        Rounding may put the quotient on the wrong side of a beginning, so look.
+        """
+        block = np.floor(np.asarray(t) / self.block_s)
+        block += (block + 1) * self.block_s <= t
+        block -= block * self.block_s > t
+        return block.astype(np.int64)
+
     def _off(self, clients: Ints, block: Ints | int) -> npt.NDArray[np.bool_]:
         u = draws.uniform(self.seed, "availability", clients, block)
         return np.asarray(u < self.offline[clients])
 
     def online(self, clients: Ints, t: float) -> npt.NDArray[np.bool_]:
-        return ~self._off(clients, int(t // self.block_s))
+        return ~self._off(clients, self._block(t))
 
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
-        block = (t // self.block_s).astype(np.int64)
+        block = self._block(t)
         found = np.full(len(clients), math.inf)
         left = np.arange(len(clients))
         while len(left):
@@ -70,11 +82,13 @@ class _Blocks:
         return found
 
     def next_online(self, t: float) -> float:
-        everybody = np.arange(len(self.offline))
-        first = int(t // self.block_s)
-        if self.online(everybody, t).any():
+        possible = np.flatnonzero(self.offline < 1)
+        if not len(possible):
+            return math.inf
+        if self.online(possible, t).any():
             return t
-        for block in range(first + 1, first + LONGEST_SEARCH):
-            if not self._off(everybody, block).all():
+        first = int(self._block(t)) + 1
+        for block in range(first, first + LONGEST_SEARCH):
+            if not self._off(possible, block).all():
                 return block * self.block_s
         return math.inf

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 
@@ -15,32 +19,51 @@ EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is 0 for done, 2 for bad input, 1 for anything else."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # λ on a terminal that has no Greek
     arguments = _parser().parse_args(argv)
-    warnings.showwarning = _one_line_warning
-    try:
-        arguments.do(arguments)
-        sys.stdout.flush()
-    except BadInput as error:
-        return _fail(error, EXIT_BAD_INPUT, arguments.debug)
-    except (GifairError, OSError) as error:
-        return _fail(error, EXIT_FAILED, arguments.debug)
-    except KeyboardInterrupt as error:
-        return _fail(error, EXIT_FAILED, arguments.debug, "interrupted; results so far are kept")
-    except Exception as error:
-        hint = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
-        return _fail(error, EXIT_FAILED, arguments.debug, hint)
+    with warnings.catch_warnings():
+        warnings.showwarning = _one_line_warning
+        try:
+            arguments.do(arguments)
+            sys.stdout.flush()
+        except BaseException as error:
+            code, message = _told(error)
+            if arguments.debug:
+                traceback.print_exception(error)
+            elif message:
+                _complain(message)
+            return code
     return EXIT_DONE
 
 
-def _fail(error: BaseException, code: int, debug: bool, message: str | None = None) -> int:
-    if debug:
-        raise error
-    print(f"gifair: {message or error}", file=sys.stderr)
-    return code
+def _told(error: BaseException) -> tuple[int, str]:
+    """The exit code for an error, and what to say of it; nothing to a reader that has gone."""
+    if isinstance(error, BrokenPipeError):
+        # As `gifair list | head -1`. What is still in the buffer must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED, ""
+    if isinstance(error, BadInput):
+        return EXIT_BAD_INPUT, str(error)
+    if isinstance(error, GifairError | OSError):
+        return EXIT_FAILED, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_FAILED, "interrupted; results so far are kept"
+    if isinstance(error, MemoryError):
+        return EXIT_FAILED, f"not enough memory: {error}; make the scenario smaller"
+    if isinstance(error, Exception):
+        hint = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        return EXIT_FAILED, hint
+    raise error
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it
+        print(f"gifair: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 def _one_line_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"gifair: warning: {message}", file=sys.stderr)
+    _complain(f"warning: {message}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,6 +122,6 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="sets",
         metavar="A.B=C",
-        help="change a key of the scenario; may be given many times",
+        help="change a key of the scenario, or take it away with A.B= ; may be given many times",
     )
     parser.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")

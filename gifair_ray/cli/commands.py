@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from gifair_ray.errors import BadInput, RunFailed
 if TYPE_CHECKING:
     from gifair_ray.api import Run
     from gifair_ray.parts import Part
-    from gifair_ray.scenario import Scenario
+
+FULL_WIDTH = 120  # columns of the table of `gifair compare`
 
 WIDE = 120  # columns of a terminal that shows a row per label
 
@@ -44,15 +46,15 @@ def _show_results(runs: list[Run], out: Path) -> None:
     from gifair_ray.analysis import compare as compare_runs
     from gifair_ray.analysis import load, render
 
-    console = Console(soft_wrap=False)
+    console = Console()
     folders = [run.folder for run in runs if run.folder is not None]
     try:
         console.print(render(compare_runs([load(folder) for folder in folders]), brief=True))
     except BadInput:  # nothing was evaluated on the test split; there are still the tables
-        console.print(f"{len(folders)} run(s) done; no evaluation on test data to show.")
+        print(f"{len(folders)} run(s) done; no evaluation on test data to show.")
     if len(runs) == 1:
-        console.print(f"digest {runs[0].digest}")
-    console.print(f"More: gifair compare {out}", markup=False, highlight=False)
+        print(f"digest {runs[0].digest}")
+    print(f"More: gifair compare {shlex.quote(str(out))}")
 
 
 def list_all(arguments: argparse.Namespace) -> None:
@@ -86,20 +88,11 @@ def list_all(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """The resolved scenario as commented TOML with every key."""
-    from gifair_ray import toml
+    """The resolved scenario or study as commented TOML with every key."""
     from gifair_ray.scenarios.load import load
+    from gifair_ray.scenarios.show import dump
 
-    study = load(arguments.scenario, arguments.sets, arguments.seed)
-    shown: dict[str, Scenario] = {}
-    for label, scenario in study.runs:
-        shown.setdefault(label, scenario)
-    if len(study.runs) > 1:
-        print(f"# a study of {len(study.runs)} runs; here the first seed of each variant")
-    for label, scenario in shown.items():
-        if len(shown) > 1:
-            print(f"\n# ---- {label}")
-        print(toml.dump(scenario), end="")
+    print(dump(load(arguments.scenario, arguments.sets, arguments.seed)), end="")
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -112,7 +105,9 @@ def compare(arguments: argparse.Namespace) -> None:
     runs = [load(folder) for folder in find_runs(arguments.runs)]
     table = compare_runs(runs, arguments.split)
     console = Console()
-    console.print(render(table, tall=console.width < WIDE))
+    if not console.is_terminal:  # a file has room for all columns
+        console.width = max(console.width, FULL_WIDTH)
+    console.print(render(table))
     if arguments.plot:
         _save(compare_groups(runs, arguments.split), arguments.plot)
 
@@ -125,10 +120,12 @@ def plot(arguments: argparse.Namespace) -> None:
 
 
 def _save(figure: object, file: str) -> None:
+    if not Path(file).suffix:
+        raise BadInput(f"cannot draw to {file!r}: give it an ending, as in {file}.png")
     try:
         figure.savefig(file, dpi=200)  # type: ignore[attr-defined]
     except ValueError as error:
-        raise BadInput(f"cannot draw to {file}: {error}") from error
+        raise BadInput(f"cannot draw to {file!r}: {error}") from error
     print(file)
 
 
@@ -140,9 +137,16 @@ def digest(arguments: argparse.Namespace) -> None:
 
     changed = []
     for folder in find_runs(arguments.runs):
-        written, now = read_manifest(folder)["digest"], folder_digest(folder)
+        manifest = read_manifest(folder)
+        if manifest["status"] != "done":
+            raise BadInput(f"{folder} has no digest: its run is {manifest['status']}, not done")
+        try:
+            now = folder_digest(folder)
+        except BadInput as error:  # a table or a model that can no longer be read
+            changed.append(str(error))
+            continue
         print(f"{now}  {folder}")
-        if written != now:
-            changed.append(str(folder))
+        if manifest.get("digest") != now:
+            changed.append(f"{folder} had {manifest.get('digest')}")
     if changed:
-        raise RunFailed(f"results have changed since they were written: {', '.join(changed)}")
+        raise RunFailed(f"results have changed since they were written: {'; '.join(changed)}")

@@ -40,9 +40,9 @@ class ProgressDisplay:
         if not self._quiet:
             if self._console.is_terminal:
                 self._bar = Progress(
-                    TextColumn("{task.description}"),
+                    TextColumn("{task.description}", markup=False),
                     BarColumn(),
-                    TextColumn("{task.fields[where]}"),
+                    TextColumn("{task.fields[where]}", markup=False),
                     TimeRemainingColumn(),
                     console=self._console,
                     transient=True,
@@ -50,7 +50,7 @@ class ProgressDisplay:
                 self._bar.start()
                 self._task = self._bar.add_task("starting", total=self._runs, where="")
             else:
-                print(f"starting {self._runs} run(s)", file=sys.stderr, flush=True)
+                self._say(f"starting {self._runs} run(s)")
         return self
 
     def __exit__(
@@ -76,9 +76,15 @@ class ProgressDisplay:
         elif where.finished or time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             elapsed = self._last_line - self._started
-            left = elapsed / done * (self._runs - done) if done else math.nan
-            rest = "" if math.isnan(left) else f" · about {left:.0f} s left"
-            line = f"[{100 * done / self._runs:3.0f} %] {name}: {told}{rest}"
-            print(line, file=sys.stderr, flush=True)
+            rest = ""
+            if 0 < done < self._runs:
+                rest = f" · about {elapsed / done * (self._runs - done):.0f} s left"
+            self._say(f"[{100 * done / self._runs:3.0f} %] {name}: {told}{rest}")
         if where.finished:
             self._finished += 1
+
+    def _say(self, line: str) -> None:
+        try:
+            print(line, file=sys.stderr, flush=True)
+        except OSError:  # nobody reads it any more, which is no reason to end the run
+            self._quiet = True

@@ -23,7 +23,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from gifair_ray.data._columns import Blocks, Features, Flaw, TableFile, has_column, key
+from gifair_ray.data._columns import TableFile, has_column
+from gifair_ray.data._values import Blocks, Features, Flaw, key
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import (
     SPLITS,

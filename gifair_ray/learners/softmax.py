@@ -101,7 +101,7 @@ class SoftmaxLearner:
         def make() -> tuple[tuple[torch.Tensor, torch.Tensor], int]:
             samples = getattr(self._federation.shard(client), split)
             x = torch.zeros(len(samples), self._rows_in, dtype=self._torch_dtype)
-            flat = np.asarray(samples.x, dtype=self._dtype).reshape(len(samples), -1)
+            flat = np.asarray(samples.x, dtype=self._dtype).reshape(-1, self._features)
             x[:, : self._features] = torch.from_numpy(np.ascontiguousarray(flat))
             x[:, self._features] = 1.0
             y = torch.from_numpy(np.ascontiguousarray(samples.y, dtype=np.int64))

@@ -26,13 +26,13 @@ class Sync(Policy):
     kind: Literal["sync"] = "sync"
 
     def begin(self, world: World, state: State) -> Commands:
-        if world.scenario.weighting.bootstrap and not state.should_stop(world):
-            everybody = np.arange(world.K)
-            online = everybody[world.calendar.online(everybody, state.now)]
-            request, commands = rules.ask(world, state, online)
-            _wait_for(state, "bootstrapped", request, None)
-            return commands
-        return self._open(world, state)
+        if not world.scenario.weighting.bootstrap or state.should_stop(world):
+            return self._open(world, state)
+        if not len(online := _online(world, state)):
+            return _wait_for_somebody(world, state, "begin")
+        request, commands = rules.ask(world, state, online)
+        _wait_for(state, "bootstrapped", request, None)
+        return commands
 
     def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
         if event.kind == "closed":
@@ -46,7 +46,8 @@ class Sync(Policy):
                 return commands + self._open(world, state)
             holding = request.clients[request.reached]
             return commands + self._send(world, state, drawn, holding)
-        return self._open(world, state)  # "open": somebody has come online
+        # Somebody has come online.
+        return self.begin(world, state) if event.kind == "begin" else self._open(world, state)
 
     def _open(self, world: World, state: State) -> Commands:
         """A round begins, unless the run is over."""
@@ -54,22 +55,20 @@ class Sync(Policy):
             state.finished = True
             return []
         asks = world.scenario.weighting.asks
-        everybody = np.arange(world.K)
         if asks == "everybody":
-            online = everybody[world.calendar.online(everybody, state.now)]
-            if not len(online):
-                return self._wait_for_somebody(world, state)
+            if not len(online := _online(world, state)):
+                return _wait_for_somebody(world, state, "open")
             request, commands = rules.ask(world, state, online)
             _wait_for(state, "ranked", request, None)
             return commands
         drawn = self._draw(world, state)
         if not len(drawn[0]):
-            return self._wait_for_somebody(world, state)
+            return _wait_for_somebody(world, state, "open")
         if asks == "participants":
             request, commands = rules.ask(world, state, drawn[0])
             _wait_for(state, "ranked", request, drawn)
             return commands
-        return self._send(world, state, drawn, everybody[:0])
+        return self._send(world, state, drawn, drawn[0][:0])
 
     def _draw(self, world: World, state: State) -> tuple[rules.Ints, rules.Ints]:
         return world.scenario.sampling.draw(
@@ -88,21 +87,25 @@ class Sync(Policy):
     ) -> Commands:
         clients, slots = drawn if drawn is not None else self._draw(world, state)
         if not len(clients):
-            return self._wait_for_somebody(world, state)
+            return _wait_for_somebody(world, state, "open")
         commands = measure.audit_if_due(world, state)
         cohort, submitted = rules.dispatch(world, state, clients, slots, holding)
         needs = tuple(cohort.jobs.values())
         state.clock.at(cohort.closes, Event("closed", needs, (cohort, int(slots.sum()))))
         return commands + submitted
 
-    def _wait_for_somebody(self, world: World, state: State) -> Commands:
-        when = world.calendar.next_online(state.now)
-        if when == state.now:  # online at this very moment, but lost before it could be sent work
-            when = np.nextafter(state.now, math.inf)
-        if math.isinf(when):
-            raise RunFailed(f"from {state.now:.6g} s on, no client is ever online again")
-        state.clock.at(when, Event("open"))
-        return []
+
+def _online(world: World, state: State) -> rules.Ints:
+    everybody = np.arange(world.K)
+    return everybody[world.calendar.online(everybody, state.now)]
+
+
+def _wait_for_somebody(world: World, state: State, kind: str) -> Commands:
+    when = world.calendar.next_online(state.now)
+    if math.isinf(when):
+        raise RunFailed(f"from {state.now:.6g} s on, no client is ever online again")
+    state.clock.at(when, Event(kind))
+    return []
 
 
 def _wait_for(
