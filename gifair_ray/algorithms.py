@@ -20,6 +20,20 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "solver": {"kind": "proximal"},
         "aggregator": {"kind": "mean"},
     },
+    # Xie et al. 2019
+    "fedasync": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "proximal", "mu": 0.005},
+        "aggregator": {"kind": "mixing"},
+        "policy": {"kind": "fedasync"},
+    },
+    # Nguyen et al. 2022
+    "fedbuff": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+        "policy": {"kind": "fedbuff"},
+    },
     # The paper's Algorithm 1
     "gifair-global": {
         "weighting": {"kind": "gifair"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,15 @@ class Clock:
             raise RunFailed(f"event {event.kind!r} at {time} s: virtual time is {self.now} s")
         heapq.heappush(self._heap, (time, priority, self._serial, event))
         self._serial += 1
+
+    def peek(self) -> tuple[float, Event] | None:
+        """The next event and its time, which stays where it is."""
+        return (self._heap[0][0], self._heap[0][3]) if self._heap else None
+
+    def keep_only(self, kinds: Collection[str]) -> None:
+        """Forget all events of other kinds."""
+        self._heap = [entry for entry in self._heap if entry[3].kind in kinds]
+        heapq.heapify(self._heap)
 
     def pop(self) -> Event:
         """The next event; virtual time moves to it."""

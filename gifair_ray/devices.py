@@ -7,6 +7,7 @@ systematically slow. The simulator knows a device's future; the simulated server
 from __future__ import annotations
 
 from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,8 @@ class GroupDevices(Frozen):
     latency_s: Distribution | None = Field(None, description="see devices")
     jitter: Distribution | None = Field(None, description="see devices")
     dropout: Distribution | None = Field(None, description="see devices")
+    lifetime_s: Distribution | None = Field(None, description="see devices")
+    hazard_growth: Distribution | None = Field(None, description="see devices")
 
 
 class Devices(Frozen):
@@ -53,6 +56,14 @@ class Devices(Frozen):
     )
     dropout: Distribution = Field(
         constant(0.0), description="probability of dropping out in the middle of a dispatch"
+    )
+    lifetime_s: Distribution = Field(
+        constant(math.inf),
+        description="scale of the time a client keeps computing before it drops out, seconds: "
+        "the longer the work, the likelier (Weibull)",
+    )
+    hazard_growth: Distribution = Field(
+        constant(1.0), description="Weibull shape of that time: above 1 the hazard grows with it"
     )
     groups: dict[str, GroupDevices] = Field(
         {}, description="profiles of groups, by group name, over the population's"
@@ -98,6 +109,8 @@ _LIMITS = {
     "latency_s": _TIME,
     "jitter": _TIME,
     "dropout": _CHANCE,
+    "lifetime_s": _SPEED,
+    "hazard_growth": ("(0, inf)", lambda v: (v > 0) & (v < np.inf)),
 }
 
 
@@ -112,3 +125,5 @@ class Fleet:
     latency_s: Floats
     jitter: Floats
     dropout: Floats
+    lifetime_s: Floats
+    hazard_growth: Floats

@@ -20,7 +20,7 @@ from gifair_ray.backend import Backend
 from gifair_ray.clock import Event
 from gifair_ray.protocol import Params, TrainJob
 from gifair_ray.recorder import Recorder
-from gifair_ray.rules import Command, Publish, Record, Submit
+from gifair_ray.commands import Command, Publish, Record, Submit
 from gifair_ray.scenario import Scenario
 from gifair_ray.world import State, World
 
@@ -71,6 +71,7 @@ class Engine:
     def _done(self) -> bool:
         if self.state.finished and not self._closing:
             self._closing = True
+            self._carry_out(self.world.scenario.policy.wind_up(self.world, self.state))
             self._carry_out(measure.finish(self.world, self.state))
         return self.state.finished and not len(self.state.clock)
 

@@ -31,10 +31,10 @@ class LossTable:
         K = len(groups)
         return LossTable(groups, d, np.full(K, np.nan), np.full(K, -1, dtype=np.int64))
 
-    def learn(self, clients: Ints, losses: Floats, version: int) -> None:
-        """These clients had these losses at a version."""
+    def learn(self, clients: Ints, losses: Floats, versions: Ints) -> None:
+        """These clients had these losses, each at a version of the model."""
         self.loss[clients] = losses
-        self.version[clients] = version
+        self.version[clients] = versions
 
     def ages(self, version: int) -> Floats:
         """Versions since each entry; NaN where nothing is known."""

@@ -15,12 +15,13 @@ from gifair_ray import objective
 from gifair_ray.clock import Event
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
-from gifair_ray.rules import Command, Commands, Record, Results, Submit, nullable
+from gifair_ray.commands import Command, Commands, Record, Results, Submit, nullable
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+KINDS = ("evaluated", "audited")
 FIRST = -1  # priority: what is measured at a moment is recorded before anything else happens
 PERSONAL_BYTES = 256 << 20  # personal models that are sent out for evaluation at a time
 
@@ -34,7 +35,7 @@ def audit_interval(world: World) -> int:
         return every
     takes_part = world.scenario.sampling.inclusion(world.p)
     evaluation = float(np.sum(world.population.train)) / 3
-    return math.ceil(10 * evaluation / float(np.dot(takes_part, world.passes)))
+    return math.ceil(10 * evaluation / float(np.dot(takes_part, world.passes + world.evaluation_passes)))
 
 
 def audit_if_due(world: World, state: State) -> Commands:
@@ -154,7 +155,7 @@ def _evaluation_rows(
         **common,
         "loss": nullable(loss),
         "samples": samples,
-        "correct": np.ma.masked_array(correct, ~graded),
+        "correct": nullable(np.where(graded, correct, np.nan)),
         "selected_ever": state.participation.counts["completed"][clients] > 0,
     }
     accuracy = np.where(graded & (samples > 0), correct / np.maximum(samples, 1), np.nan)

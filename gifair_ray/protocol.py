@@ -40,12 +40,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class TrainJob:
-    """Play one client for one dispatch. `ordinal` numbers the client's own dispatches."""
+    """Play one client for one dispatch. `ordinal` numbers the client's own dispatches.
+
+    `steps`, if given, is how many of its local steps the client gets done before it must return.
+    """
 
     id: int
     client: int
     ordinal: int
     message: Message
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,53 +11,77 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from gifair_ray.commands import Nullable
 from gifair_ray.errors import RunFailed
 from gifair_ray.results import read_table, write_segment
 from gifair_ray.tables import TABLES
 
 FLUSH_ROWS = 100_000
 FLUSH_S = 2.0
+QUEUED = 10_000  # records that may wait to be written
 
 
-def to_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Columns (arrays, masked arrays, lists; None: all null) as one batch of a table."""
-    schema = TABLES[table]
-    if set(columns) != set(schema.names):
-        raise RunFailed(f"table {table}: columns {sorted(set(columns) ^ set(schema.names))}")
-    rows = max(len(column) for column in columns.values() if column is not None)
-    return pa.record_batch(
-        [_array(columns[field.name], field.type, rows) for field in schema], schema=schema
-    )
+Columns = Mapping[str, Any]
 
 
-def _array(column: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    if column is None:
-        return pa.nulls(rows, kind)
-    if isinstance(column, np.ma.MaskedArray):
-        mask = np.ma.getmaskarray(column)
-        data = np.where(mask, 0, column.data)
-        if pa.types.is_integer(kind):
-            data = data.astype(np.int64)
-        return pa.array(data, kind, mask=mask)
-    return pa.array(column, kind)
+def to_table(name: str, records: Sequence[Columns]) -> pa.Table:
+    """Records (columns of arrays, lists or `Nullable`; None: all null) as rows of a table."""
+    schema = TABLES[name]
+    for record in records:
+        if record.keys() != set(schema.names):
+            raise RunFailed(f"table {name}: columns {sorted(record.keys() ^ set(schema.names))}")
+    lengths = [_rows(record) for record in records]
+    columns = [
+        _column([record[field.name] for record in records], lengths, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _rows(record: Columns) -> int:
+    return next(len(column) for column in record.values() if column is not None)
+
+
+def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) -> pa.Array:
+    if not any(isinstance(piece, Nullable) or piece is None for piece in pieces):
+        if isinstance(pieces[0], np.ndarray):
+            return pa.array(np.concatenate(pieces), kind)
+        return pa.array([value for piece in pieces for value in piece], kind)
+    if all(piece is None for piece in pieces):
+        return pa.nulls(sum(lengths), kind)
+    values = np.concatenate([_floats(p, n) for p, n in zip(pieces, lengths, strict=True)])
+    null = ~np.isfinite(values)
+    if pa.types.is_integer(kind):
+        return pa.array(np.where(null, 0, values).astype(np.int64), kind, mask=null)
+    return pa.array(values, kind, mask=null)
+
+
+def _floats(piece: Any, rows: int) -> npt.NDArray[np.float64]:
+    """A piece of a column as floats in which null is NaN."""
+    if piece is None:
+        return np.full(rows, np.nan)
+    if isinstance(piece, Nullable):
+        return piece.values
+    return np.array([np.nan if value is None else value for value in piece], dtype=np.float64)
 
 
 class Recorder:
-    """Collects batches in memory, by table."""
+    """Collects records in memory, by table."""
 
     def __init__(self) -> None:
-        self._batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._records: dict[str, list[Columns]] = defaultdict(list)
 
-    def add(self, table: str, columns: Mapping[str, Any]) -> None:
+    def add(self, table: str, columns: Columns) -> None:
         """Append rows, given as columns."""
-        self._batches[table].append(to_batch(table, columns))
+        self._records[table].append(columns)
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
         """A wall-clock measurement; outside the digest, and not kept in memory."""
@@ -68,8 +92,8 @@ class Recorder:
     def tables(self) -> dict[str, pa.Table]:
         """All rows so far."""
         return {
-            name: pa.Table.from_batches(self._batches.get(name, []), schema)
-            for name, schema in TABLES.items()
+            name: to_table(name, records) if (records := self._records[name]) else empty
+            for name, empty in ((name, schema.empty_table()) for name, schema in TABLES.items())
         }
 
 
@@ -81,18 +105,19 @@ class FolderRecorder(Recorder):
         self._folder = folder
         self._segments: dict[str, int] = defaultdict(int)
         self._timings: list[tuple[float, float, str, float]] = []
-        self._queue: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        # Bounded: if writing falls behind, the event loop waits for it.
+        self._queue: queue.Queue[tuple[str, Columns] | None] = queue.Queue(QUEUED)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="recorder", daemon=True)
         self._thread.start()
 
-    def add(self, table: str, columns: Mapping[str, Any]) -> None:
+    def add(self, table: str, columns: Columns) -> None:
         self._check()
         self._queue.put((table, columns))
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
         self._timings.append((wall_s, time_s, what, seconds))
-        if len(self._timings) >= 10_000:
+        if len(self._timings) >= QUEUED:
             self._put_timings()
 
     def _put_timings(self) -> None:
@@ -123,30 +148,30 @@ class FolderRecorder(Recorder):
             ) from self._failure
 
     def _write(self) -> None:
-        try:
-            rows, flushed = 0, time.monotonic()
-            while True:
+        rows, flushed = 0, time.monotonic()
+        last = False
+        while not last:
+            try:
+                item = self._queue.get(timeout=FLUSH_S)
+                last = item is None
+                if item is not None:
+                    self._records[item[0]].append(item[1])
+                    rows += _rows(item[1])
+            except queue.Empty:
+                pass
+            due = rows >= FLUSH_ROWS or time.monotonic() - flushed >= FLUSH_S
+            if self._failure is None and rows and (due or last):
                 try:
-                    item = self._queue.get(timeout=FLUSH_S)
-                except queue.Empty:
-                    item = ("", {})
-                if item is None:
-                    break
-                if item[0]:
-                    batch = to_batch(*item)
-                    self._batches[item[0]].append(batch)
-                    rows += batch.num_rows
-                if rows >= FLUSH_ROWS or (rows and time.monotonic() - flushed >= FLUSH_S):
                     self._flush()
-                    rows, flushed = 0, time.monotonic()
-            self._flush()
-        except BaseException as error:  # handed to the event loop, which raises it
-            self._failure = error
+                except BaseException as error:  # handed to the event loop, which raises it
+                    self._failure = error
+                rows, flushed = 0, time.monotonic()
 
     def _flush(self) -> None:
-        for table, batches in self._batches.items():
-            if batches:
-                rows = pa.Table.from_batches(batches).combine_chunks()
-                write_segment(self._folder, table, self._segments[table], rows)
+        for table, records in self._records.items():
+            if records:
+                write_segment(
+                    self._folder, table, self._segments[table], to_table(table, records)
+                )
                 self._segments[table] += 1
-                batches.clear()
+                records.clear()

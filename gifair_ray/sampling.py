@@ -44,13 +44,21 @@ class Sampling(Frozen):
         m = self.slots(len(p))
         return 1 - (1 - p) ** m if self.scheme == "p-replace" else np.full(len(p), m / len(p))
 
-    def draw(self, seed: int, index: int, cumulative: Floats, online: Online) -> tuple[Ints, Ints]:
+    def draw(
+        self,
+        seed: int,
+        index: int,
+        cumulative: Floats,
+        online: Online,
+        m: int | None = None,
+    ) -> tuple[Ints, Ints]:
         """(clients in ascending order, how many slots each fills), among those online.
 
-        `cumulative` is Σ_{j≤k} p_j. Fewer than m slots are filled if fewer clients are online;
+        `cumulative` is Σ_{j≤k} p_j; `m` may ask for another number of slots. Fewer than m slots are filled if fewer clients are online;
         none at all if nobody is.
         """
-        K, m = len(cumulative), self.slots(len(cumulative))
+        K = len(cumulative)
+        m = self.slots(K) if m is None else m if self.scheme == "p-replace" else min(m, K)
         chosen: list[int] = []
         if self.scheme == "p-replace" or 2 * m < K:
             chosen = self._in_sequence(seed, index, cumulative, m, online)
@@ -78,6 +86,19 @@ class Sampling(Frozen):
             if len(chosen) >= m:
                 break
         return chosen[:m]
+
+    def among(self, seed: int, index: int, clients: Ints, p: Floats, n: int) -> list[int]:
+        """Up to n distinct ones of these clients, as a race in which client k has rate p_k or 1."""
+        rate = np.maximum(p[clients], 1e-18) if self.scheme == "p-replace" else 1.0
+        times = -np.log1p(-draws.uniform(seed, "sampling/among", index, clients)) / rate
+        return list(map(int, clients[np.argsort(times, kind="stable")][:n]))
+
+    def sequence(self, seed: int, start: int, n: int, cumulative: Floats) -> Ints:
+        """Candidates number start, start + 1, … of one endless sequence of draws."""
+        u = draws.uniform(seed, "sampling/stream", np.arange(start, start + n))
+        if self.scheme == "uniform":
+            return (u * len(cumulative)).astype(np.int64)
+        return _places(u, cumulative)
 
     def _by_priority(
         self, seed: int, index: int, cumulative: Floats, there: Ints, chosen: list[int], m: int

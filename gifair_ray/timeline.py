@@ -41,6 +41,8 @@ class Timeline:
     outcome: npt.NDArray[np.str_]
     uploaded: Bools
     """Whether the reply was on its way (and its bytes spent) when the client stopped."""
+    steps: Ints | None = None
+    """Steps that were done, where clients may return part of their work."""
 
     @property
     def completed(self) -> Bools:
@@ -65,28 +67,41 @@ def timeline(
     purpose: Literal["train", "ask"],
     clients: Ints,
     ordinals: Ints,
-    send: float,
+    send: Floats | float,
     down_bytes: Ints,
     up_bytes: Ints,
     passes: Floats,
     timeout_s: float,
     notice: Literal["timeout", "disconnect"],
+    *,
+    after: Floats | float = 0.0,
+    steps: Ints | None = None,
+    wait: Floats | float = 0.0,
 ) -> Timeline:
-    """The fate of work sent at one moment. `passes` counts samples forward and backward.
+    """The fate of work. `passes` counts samples forward and backward, `after` more at the end.
 
     `ordinals` number each client's own pieces of work of this purpose: all draws are named by
-    (purpose, client, ordinal).
+    (purpose, client, ordinal). With `steps`, a client that would be late stops after as many
+    of them as let it arrive in time, if that is at least one. `wait` is how long each is busy
+    with something else first.
     """
     latency = fleet.latency_s[clients]
     start = send + latency + transfer_s(down_bytes, fleet.down_mbps[clients])
-    compute = passes * fleet.sample_s[clients]
+    pace = fleet.sample_s[clients]
     if (sigma := fleet.jitter[clients]).any():
-        compute = compute * np.exp(
-            sigma * draws.normal(seed, f"jitter/{purpose}", clients, ordinals)
-        )
-    end = start + compute
-    arrival = end + latency + transfer_s(up_bytes, fleet.up_mbps[clients])
+        pace = pace * np.exp(sigma * draws.normal(seed, f"jitter/{purpose}", clients, ordinals))
+    upload = latency + transfer_s(up_bytes, fleet.up_mbps[clients])
     deadline = send + timeout_s
+    training, finishing = passes * pace, after * pace
+    done = None
+    if steps is not None:
+        done = _steps_in_time(steps, training, deadline - start - finishing - upload)
+        training = training * (done / steps)
+    compute = wait + training + finishing
+    end = start + compute
+    arrival = end + upload
+    if done is not None:  # rounding must not make late who has stopped in time
+        arrival = np.where(done < steps, np.minimum(arrival, deadline), arrival)
     outcome = np.full(len(clients), COMPLETED, dtype="U9")
     lost = np.full(len(clients), np.inf)
 
@@ -94,9 +109,14 @@ def timeline(
         drops = draws.uniform(seed, "dropout", clients, ordinals) < risk
         when = draws.uniform(seed, "dropout/when", clients, ordinals)
         lost = np.where(drops, start + when * compute, lost)
-        outcome[drops] = DROPPED
+    if purpose == "train" and np.isfinite(life := fleet.lifetime_s[clients]).any():
+        u = draws.uniform(seed, "lifetime", clients, ordinals)
+        survives = life * (-np.log1p(-u)) ** (1.0 / fleet.hazard_growth[clients])
+        lost = np.minimum(lost, np.where(survives < compute, start + survives, np.inf))
+    outcome[np.isfinite(lost)] = DROPPED
     over = np.minimum(arrival, lost)
-    offline = calendar.until(clients, np.full(len(clients), send), np.minimum(over, deadline))
+    sent = np.broadcast_to(np.asarray(send, dtype=np.float64), len(clients))
+    offline = calendar.until(clients, sent, np.minimum(over, deadline))
     gone = offline < over
     lost, outcome[gone] = np.where(gone, offline, lost), OFFLINE
     late = np.minimum(arrival, lost) > deadline  # told to stop before anything else happened
@@ -112,4 +132,13 @@ def timeline(
         notice=np.where(completed, arrival, np.minimum(known, deadline)),
         outcome=outcome,
         uploaded=(end < lost) & (end <= deadline),
+        steps=done,
     )
+
+
+def _steps_in_time(steps: Ints, training: Floats, time_left: Floats) -> Ints:
+    """How many steps fit; all of them where not even one does (such a client is late)."""
+    per_step = training / steps
+    fit = np.floor(np.where(per_step > 0, time_left / np.maximum(per_step, 1e-300), np.inf))
+    fits = np.clip(fit, 0, steps).astype(np.int64)
+    return np.where(fits > 0, fits, steps)

@@ -15,6 +15,7 @@ from gifair_ray.config import Frozen
 from gifair_ray.schedules import Schedule
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Work(Frozen):
@@ -52,6 +53,16 @@ class Work(Frozen):
         batches = self.batches(samples)
         passes, rest = np.divmod(np.int64(self.steps or 0), batches)
         return np.asarray(passes * samples + rest * (self.batch_size or 0), dtype=np.int64)
+
+    def plan(
+        self, seed: int, client: int, ordinal: int, clock: float, samples: int, limit: int | None
+    ) -> tuple[Ints, Floats]:
+        """(rows, learning rate) of each step of a dispatch, of the first `limit` if there is one.
+
+        The learning rates are those of the whole work: stopping early only leaves some out.
+        """
+        order = self.order(seed, client, ordinal, samples)
+        return order[:limit], self.schedule.rates(clock, len(order))[:limit]
 
     def order(self, seed: int, client: int, ordinal: int, samples: int) -> Ints:
         """Rows for each step, (steps, rows); −1 fills a batch that is short of rows.

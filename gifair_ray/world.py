@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,19 @@ from gifair_ray.availability import Calendar
 from gifair_ray.clock import Clock
 from gifair_ray.devices import Fleet
 from gifair_ray.federation import Population
+from gifair_ray.flights import Flights
 from gifair_ray.losses import LossTable
 from gifair_ray.protocol import Layout, Params
 from gifair_ray.scenario import Scenario
 from gifair_ray.tables import OUTCOMES
+from gifair_ray.timeline import transfer_s
 from gifair_ray.weightings import Rule
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 SCALAR_BYTES = 8
+RESERVED = -2  # in place of a row: work is about to be sent
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ class World:
     steps: Ints
     """Local steps of each client's dispatches."""
     passes: Floats
-    """Sample passes of a dispatch, with what evaluating the reported losses adds."""
+    """Sample passes of a dispatch's training."""
+    evaluation_passes: Floats
+    """What evaluating the reported losses adds, in passes."""
 
     @staticmethod
     def build(scenario: Scenario, population: Population, layout: Layout) -> World:
@@ -59,8 +66,17 @@ class World:
             rule=scenario.weighting.start(population),
             layout=layout,
             steps=work.step_counts(population.train),
-            passes=work.sample_passes(population.train) + evaluations,
+            passes=work.sample_passes(population.train).astype(np.float64),
+            evaluation_passes=evaluations,
         )
+
+    @cached_property
+    def durations(self) -> Floats:
+        """What a dispatch is expected to take each client: no jitter, no failures."""
+        fleet, size = self.fleet, np.int64(self.model_bytes)
+        network = transfer_s(size, fleet.down_mbps) + transfer_s(size, fleet.up_mbps)
+        compute = (self.passes + self.evaluation_passes) * fleet.sample_s
+        return 2 * fleet.latency_s + network + compute
 
     @property
     def K(self) -> int:
@@ -107,12 +123,24 @@ class State:
     participation: Participation
     asked: Ints
     """How often each client was asked for a loss."""
+    row_of: Ints
+    """The row in `flights` that keeps each client busy; −1: none. And until when it computes."""
+    busy_until: Floats
+    aggregated: Ints
+    """n_k: how many slots each client has filled, and the sum of its staleness discounts there."""
+    discounts: Floats
+    models: dict[int, Params]
+    """The versions of the model that work under way started from, and how much work that is."""
+    held: Counter[int] = field(default_factory=Counter)
+    flights: Flights = field(default_factory=Flights)
     clock: Clock = field(default_factory=Clock)
     version: int = 0
     updates: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
     dispatches: int = 0
+    recorded_dispatches: int = 0
+    """Dispatches, and how many of them there were at the last server update."""
     jobs: int = 0
     evaluations: int = 0
     next_evaluation: float = 0.0
@@ -131,12 +159,21 @@ class State:
             losses=LossTable.empty(world.population.groups, world.population.d),
             participation=Participation.none(world.K),
             asked=np.zeros(world.K, dtype=np.int64),
+            row_of=np.full(world.K, -1, dtype=np.int64),
+            busy_until=np.zeros(world.K),
+            aggregated=np.zeros(world.K, dtype=np.int64),
+            discounts=np.zeros(world.K),
+            models={0: theta},
         )
 
     @property
     def now(self) -> float:
         """Virtual time."""
         return self.clock.now
+
+    def is_busy(self, clients: Ints) -> npt.NDArray[np.bool_]:
+        """Who has work to do."""
+        return np.asarray(self.row_of[clients] != -1)
 
     def job_id(self) -> int:
         """A number for a new job."""

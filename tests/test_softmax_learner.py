@@ -356,15 +356,16 @@ def test_every_place_in_a_large_stack():
 def test_every_place_in_a_large_stack_with_the_kernels_of_older_machines(instructions):
     # Where Intel's library multiplies matrices it is told to do as on an older processor: its
     # kernels differ in what they make of alignment and of the number of rows.
+    code = (
+        "import torch, test_softmax_learner as t; torch.set_num_threads(1); "
+        "t.check_every_place_in_large_stacks()"
+    )
     subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import {__name__} as t\nt.{ON_ONE_THREAD}"],
+        [sys.executable, "-W", "error", "-c", code],
         env=os.environ | {"MKL_ENABLE_INSTRUCTIONS": instructions},
         cwd=Path(__file__).parent,
         check=True,
     )
-
-
-ON_ONE_THREAD = "torch.set_num_threads(1); t.check_every_place_in_large_stacks()"
 
 
 def test_one_client_twice_in_a_batch_and_after_its_data_left_the_cache():

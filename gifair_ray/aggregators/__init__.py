@@ -16,20 +16,18 @@ Floats = npt.NDArray[np.float64]
 BLOCK = 1 << 20  # numbers added at a time, so that a large model needs little extra memory
 
 
-def weighted_sum(weights: Floats, rows: Sequence[Params], base: Params) -> Floats:
-    """Σ_k ω_k (row_k − base) in float64, one client after the other, in the order given.
+def weighted_sum(weights: Floats, rows: Sequence[Params], bases: Sequence[Params]) -> Floats:
+    """Σ_k ω_k (row_k − base_k) in float64, one client after the other, in the order given.
 
     The one place where clients are summed: callers pass them in the order of their numbers, so
     that no scheduling can change the order of a sum.
     """
-    total = np.zeros(len(base), dtype=np.float64)
-    if not len(rows):
-        return total
+    total = np.zeros(len(rows[0]), dtype=np.float64)
     block = max(1, BLOCK // len(rows))
-    for at in range(0, len(base), block):
+    for at in range(0, len(total), block):
         part = slice(at, at + block)
         changes = np.array([row[part] for row in rows], dtype=np.float64)
-        changes -= base[part].astype(np.float64)
+        changes -= np.array([base[part] for base in bases], dtype=np.float64)
         changes *= weights[:, None]
         total[part] = np.add.reduce(changes, axis=0)
     return total
@@ -48,26 +46,44 @@ class Aggregator(Part):
         """What a user of this aggregator must be warned of."""
         return None
 
-    def combine(self, theta: Params, models: Sequence[Params], weights: Floats) -> Floats:
-        """The next θ in float64, from the local models in client order and their weights ω_k."""
+    def combine(
+        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+    ) -> Floats:
+        """The next θ in float64, from the local models in client order and their weights ω_k.
+
+        `bases` are the models that each of them started from.
+        """
         raise NotImplementedError
 
-    def __call__(
-        self, theta: Params, models: Sequence[Params], weights: Floats, trainable: int
-    ) -> Params:
-        """The next flat vector. Buffers behind the parameters take the weighted mean.
+    def buffer_weights(self, weights: Floats) -> Floats:
+        """Weights for what is not trained: a mean, whatever the ω_k sum to.
 
-        A mean, because a buffer such as a variance must stay within the clients' values,
-        whatever the weights ω_k sum to.
+        A buffer such as a variance must stay within the clients' values.
         """
+        total = weights.sum()
+        return weights / total if total > 0 else np.zeros_like(weights)
+
+    def __call__(
+        self,
+        theta: Params,
+        models: Sequence[Params],
+        bases: Sequence[Params],
+        weights: Floats,
+        trainable: int,
+    ) -> Params:
+        """The next flat vector: parameters combined, and the buffers behind them averaged."""
         new = np.array(theta, copy=True)
         if not len(models):
             return new
         new[:trainable] = self.combine(
-            theta[:trainable], [model[:trainable] for model in models], weights
+            theta[:trainable],
+            [model[:trainable] for model in models],
+            [base[:trainable] for base in bases],
+            weights,
         )
-        if trainable < len(theta) and (total := weights.sum()) > 0:
-            base = theta[trainable:]
-            shift = weighted_sum(weights / total, [m[trainable:] for m in models], base)
-            new[trainable:] = base + shift
+        if trainable < len(theta):
+            old = theta[trainable:]
+            buffers = [model[trainable:] for model in models]
+            shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
+            new[trainable:] = old + shift
         return new

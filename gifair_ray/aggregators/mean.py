@@ -1,4 +1,4 @@
-"""The mean of changes: θ ← θ + Σ_k ω_k (θ_k − θ)."""
+"""The mean of changes: θ ← θ + Σ_k ω_k Δ_k, where Δ_k is how far client k moved its model."""
 
 from __future__ import annotations
 
@@ -18,5 +18,7 @@ class Mean(Aggregator):
 
     kind: Literal["mean"] = "mean"
 
-    def combine(self, theta: Params, models: Sequence[Params], weights: Floats) -> Floats:
-        return theta + weighted_sum(weights, models, theta)
+    def combine(
+        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+    ) -> Floats:
+        return theta + weighted_sum(weights, models, bases)

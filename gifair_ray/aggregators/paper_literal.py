@@ -28,5 +28,7 @@ class PaperLiteral(Aggregator):
             "it towards 0 under uniform sampling; use 'mean' unless that is what you study"
         )
 
-    def combine(self, theta: Params, models: Sequence[Params], weights: Floats) -> Floats:
-        return weighted_sum(weights, models, np.zeros_like(theta))
+    def combine(
+        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+    ) -> Floats:
+        return weighted_sum(weights, models, [np.zeros_like(theta)] * len(models))

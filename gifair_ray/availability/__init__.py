@@ -20,16 +20,19 @@ Floats = npt.NDArray[np.float64]
 class Calendar(Protocol):
     """Who is online when: a function of (seed, client, virtual time) and nothing else."""
 
-    def online(self, clients: Ints, t: float) -> npt.NDArray[np.bool_]:
-        """Whether each client is online at t."""
+    def online(self, clients: Ints, t: Floats | float) -> npt.NDArray[np.bool_]:
+        """Whether each client is online at t, or at its own moment of t."""
         ...
 
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
         """When each client, from t on, is first offline; ∞ if not before its horizon."""
         ...
 
-    def next_online(self, t: float) -> float:
-        """The first moment from t on at which somebody is online; ∞ if there is none."""
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
+        """The first moment from t on at which one of the clients is online; ∞ if there is none.
+
+        Without `clients`: anybody.
+        """
         ...
 
 

@@ -26,11 +26,11 @@ class Always(Availability):
 
 
 class _Always:
-    def online(self, clients: Ints, t: float) -> npt.NDArray[np.bool_]:
+    def online(self, clients: Ints, t: Floats | float) -> npt.NDArray[np.bool_]:
         return np.ones(len(clients), dtype=np.bool_)
 
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
         return np.full(len(clients), math.inf)
 
-    def next_online(self, t: float) -> float:
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
         return t

@@ -51,8 +51,10 @@ class _Bernoulli:
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
         return np.full(len(clients), math.inf)
 
-    def next_online(self, t: float) -> float:
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
         possible = np.flatnonzero(self.offline < 1)
+        if clients is not None:
+            possible = possible[np.isin(possible, clients)]
         if not len(possible):
             return math.inf
         for look in range(LONGEST_SEARCH):

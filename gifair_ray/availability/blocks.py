@@ -66,7 +66,7 @@ class _Blocks:
         u = draws.uniform(self.seed, "availability", clients, block)
         return np.asarray(u < self.offline[clients])
 
-    def online(self, clients: Ints, t: float) -> npt.NDArray[np.bool_]:
+    def online(self, clients: Ints, t: Floats | float) -> npt.NDArray[np.bool_]:
         return ~self._off(clients, self._block(t))
 
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
@@ -81,8 +81,10 @@ class _Blocks:
             left = left[~off & (block[left] * self.block_s < horizon[left])]
         return found
 
-    def next_online(self, t: float) -> float:
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
         possible = np.flatnonzero(self.offline < 1)
+        if clients is not None:
+            possible = possible[np.isin(possible, clients)]
         if not len(possible):
             return math.inf
         if self.online(possible, t).any():

@@ -81,8 +81,8 @@ class _Markov:
             left = left[on & (end < horizon[left])]
         return found
 
-    def next_online(self, t: float) -> float:
-        everybody = np.arange(len(self.on_s))
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
+        everybody = np.arange(len(self.on_s)) if clients is None else clients
         at = np.full(len(everybody), t)
         for _ in range(LONGEST_SEARCH):
             on, end, _, _ = self._interval(everybody, at)

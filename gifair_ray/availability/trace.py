@@ -126,6 +126,6 @@ class _Trace:
             found[i] = at if begin > at else end
         return np.where(found < horizon, found, math.inf)
 
-    def next_online(self, t: float) -> float:
-        K = len(self.first) - 1
-        return min((max(self._interval(k, t)[0], t) for k in range(K)), default=math.inf)
+    def next_online(self, t: float, clients: Ints | None = None) -> float:
+        those = range(len(self.first) - 1) if clients is None else clients.tolist()
+        return min((max(self._interval(k, t)[0], t) for k in those), default=math.inf)

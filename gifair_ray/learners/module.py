@@ -227,8 +227,10 @@ class ModuleLearner:
     def _descend(self, theta: Params, job: TrainJob) -> tuple[Params, float]:
         """y ← y − η (m_k g + μ (y − θ)) from y = θ for all steps; also η of the last step."""
         x, labels = self._samples(job.client, "train")
-        order = self._work.order(self._seed, job.client, job.ordinal, len(labels))
-        rates = self._work.schedule.rates(job.message.clock, len(order)).tolist()
+        order, all_rates = self._work.plan(
+            self._seed, job.client, job.ordinal, job.message.clock, len(labels), job.steps
+        )
+        rates = all_rates.tolist()
         m, mu = 1.0 + job.message.tilt, self._pull
         module, flat = self._module.train(), self._flat
         flat.load(theta)

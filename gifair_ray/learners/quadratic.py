@@ -76,6 +76,8 @@ class QuadraticLearner:
         tilt = np.array([job.message.tilt for job in jobs])
         steps = int(self._work.step_counts(np.ones(1, dtype=np.int64))[0])
         rates = np.array([self._work.schedule.rates(job.message.clock, steps) for job in jobs])
+        for row, job in enumerate(jobs):
+            rates[row, job.steps :] = 0.0 if job.steps is not None else rates[row]
         scale = (rates * (1.0 + tilt)[:, None]).astype(self._dtype)[:, :, None]  # η m_k
         pull = (rates * self._pull).astype(self._dtype)[:, :, None]  # η μ
         y = np.tile(theta, (len(jobs), 1))

@@ -136,10 +136,13 @@ class SoftmaxLearner:
     ) -> tuple[Params, npt.NDArray[np.float64]]:
         """Train jobs whose gradients all have `rows` rows; (flat models, last learning rates)."""
         data = [self._samples(job.client, "train") for job in jobs]
-        orders = [
-            self._work.order(self._seed, job.client, job.ordinal, len(y))
+        plans = [
+            self._work.plan(
+                self._seed, job.client, job.ordinal, job.message.clock, len(y), job.steps
+            )
             for job, (_, y) in zip(jobs, data, strict=True)
         ]
+        orders = [order for order, _ in plans]
         steps = np.array([len(order) for order in orders])
         by_steps = np.argsort(-steps, kind="stable")
         width = int(steps.max())
@@ -151,7 +154,7 @@ class SoftmaxLearner:
         y_all = torch.cat([torch.zeros(1, dtype=torch.int64)] + [data[j][1] for j in by_steps])
         rates = np.zeros((len(jobs), width))
         for at, j in enumerate(by_steps):
-            rates[at, : steps[j]] = self._work.schedule.rates(jobs[j].message.clock, int(steps[j]))
+            rates[at, : steps[j]] = plans[j][1]
         tilt = np.array([jobs[j].message.tilt for j in by_steps])
         scale = torch.from_numpy((rates * (1.0 + tilt)[:, None]).astype(self._dtype))  # η m_k
         pull = torch.from_numpy((rates * self._pull).astype(self._dtype))  # η μ

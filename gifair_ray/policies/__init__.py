@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray.clock import Event
 from gifair_ray.parts import Part
-from gifair_ray.sampling import Failures
 
 if TYPE_CHECKING:
-    from gifair_ray.rules import Commands, Results
+    from gifair_ray.commands import Commands, Results
     from gifair_ray.world import State, World
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Policy(Part):
@@ -35,7 +39,7 @@ class Policy(Part):
         description="when the server knows that a client is lost: at the timeout, or when the "
         "connection breaks, one latency later",
     )
-    failures: Failures = Field(
+    failures: Literal["slots", "survivors", "corrected"] = Field(
         "slots",
         description="weights when some fail: slots (a smaller step), survivors (biased towards "
         "the reliable), corrected (by the probability of answering)",
@@ -43,6 +47,16 @@ class Policy(Part):
     reliability: Literal["known", "estimated"] = Field(
         "estimated",
         description="for corrected: 1 − the device's dropout, or the client's record so far",
+    )
+    busy_asked: Literal["answer", "wait", "skip"] = Field(
+        "answer",
+        description="what a client that is training does when asked for its loss: answer beside "
+        "its training, wait until it is done, or not answer",
+    )
+    discarded: Literal["unchanged", "kept"] = Field(
+        "unchanged",
+        description="personal state of a client whose finished work the server discards: as if "
+        "it had not trained, or what it trained",
     )
 
     def begin(self, world: World, state: State) -> Commands:
@@ -52,3 +66,11 @@ class Policy(Part):
     def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
         """An event of this policy's own happens."""
         raise NotImplementedError
+
+    def wind_up(self, world: World, state: State) -> Commands:
+        """The run is over: conclude what is still under way."""
+        raise NotImplementedError
+
+    def discounted(self, lag: Ints) -> Floats:
+        """s(lag), the staleness discount."""
+        return np.ones(len(lag))

@@ -1,0 +1,57 @@
+"""What rules tell the engine to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray.protocol import Job, Params
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start these jobs; their results will be needed later."""
+
+    jobs: Sequence[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A new version of the model, for jobs to refer to."""
+
+    version: int
+    theta: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Rows for a table, as columns; `None` in place of a column leaves it null."""
+
+    table: str
+    columns: Mapping[str, Any]
+
+
+Command = Submit | Publish | Record
+Commands = list[Command]
+
+Results = Mapping[int, Any]
+"""What each job of an event came to: a Reply for training, an Evaluated for an evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """A column of floats in which NaN and ∞ stand for null; the table may want integers."""
+
+    values: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def nullable(values: npt.NDArray[np.float64]) -> Nullable:
+    """NaN and ∞ as nulls."""
+    return Nullable(values)

@@ -1,0 +1,155 @@
+"""Taking work in: what it weighs, the next version of the model, and the record of each outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray.asking import learn
+from gifair_ray.commands import Commands, Publish, Record, nullable
+from gifair_ray.dispatching import NO_RANK
+from gifair_ray.protocol import Reply
+from gifair_ray.timeline import COMPLETED
+from gifair_ray.world import State, World
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def report(world: World, state: State, rows: Ints, replies: Sequence[Reply]) -> Commands:
+    """Learn the losses that replies carry."""
+    basis = world.scenario.weighting.basis
+    if basis not in ("local", "received"):
+        return []
+    losses = np.array([getattr(reply, f"loss_{basis}") for reply in replies])
+    flights = state.flights
+    return learn(world, state, flights["client"][rows], losses, flights["version"][rows])
+
+
+def commit(
+    world: World, state: State, rows: Ints, replies: Sequence[Reply], weights: Floats
+) -> Commands:
+    """One server update, from replies and their weights ω, in any order; concludes the rows."""
+    scenario, flights = world.scenario, state.flights
+    order = np.lexsort((flights["dispatch"][rows], flights["client"][rows]))
+    rows, weights, replies = rows[order], weights[order], [replies[i] for i in order.tolist()]
+    clients = flights["client"][rows]
+    bases = [state.models[version] for version in flights["version"][rows].tolist()]
+    models = [reply.model for reply in replies]
+    theta = scenario.aggregator(state.theta, models, bases, weights, world.layout.trainable)
+    step = theta[: world.layout.trainable].astype(np.float64)
+    step -= state.theta[: world.layout.trainable]
+    if scenario.solver.keep:
+        for client, reply in zip(clients.tolist(), replies, strict=True):
+            state.personal[client] = np.array(reply.model, copy=True)
+    lag = state.version - flights["version"][rows]
+    slots = flights["slots"][rows]
+    state.theta, state.version = theta, state.version + 1
+    state.models[state.version] = theta
+    state.updates += int(slots.sum())
+    np.add.at(state.aggregated, clients, slots)
+    np.add.at(state.discounts, clients, slots * scenario.policy.discounted(lag))
+    commands: Commands = [Publish(state.version, theta)]
+    commands += conclude(world, state, rows, lag, replies, weights)
+    norm = float(np.sqrt(np.dot(step, step)))
+    commands.append(_round_row(world, state, len(rows), norm, weights))
+    state.audited = None
+    return commands
+
+
+def conclude(
+    world: World,
+    state: State,
+    rows: Ints,
+    lag: Ints | None = None,
+    replies: Sequence[Reply] = (),
+    weights: Floats | None = None,
+) -> Commands:
+    """Record how work ended and let go of it. Without weights it was discarded."""
+    if not len(rows):
+        return []
+    flights = state.flights
+    _count(state, rows, weights)
+    n = len(rows)
+    columns = {name: column[rows] for name, column in flights.columns.items()}
+    discarded = nullable(np.full(n, np.nan))
+    record = Record(
+        "dispatches",
+        {
+            **{name: columns[name] for name in ("dispatch", "round", "client", "ordinal")},
+            **{name: columns[name] for name in ("version", "slots", "outcome", "steps", "tilt")},
+            **{name: columns[name] for name in ("bytes_down", "bytes_up")},
+            **{f"{name}_s": columns[name] for name in ("send", "start", "end", "notice")},
+            "arrival_s": nullable(columns["arrival"]),
+            "rank": None if (columns["rank"] == NO_RANK).all() else columns["rank"],
+            "staleness": discarded if lag is None else lag,
+            "loss_local": _losses(replies, "loss_local", discarded),
+            "loss_received": _losses(replies, "loss_received", discarded),
+            "weight": discarded if weights is None else weights,
+        },
+    )
+    trained = columns["job"] >= 0
+    state.held.subtract(columns["version"][trained].tolist())
+    for version in np.unique(columns["version"][trained]).tolist():
+        _let_go(state, version)
+    _let_go(state, state.version - 1)
+    clients = columns["client"]
+    state.row_of[clients[state.row_of[clients] == rows]] = -1
+    flights.release(rows)
+    return [record]
+
+
+def _losses(replies: Sequence[Reply], name: str, discarded: Any) -> Any:
+    if not replies:
+        return discarded
+    return nullable(np.array([getattr(reply, name) for reply in replies]))
+
+
+def _let_go(state: State, version: int) -> None:
+    """Forget a version of the model that no work under way started from."""
+    if version != state.version and state.held[version] <= 0:
+        state.models.pop(version, None)
+        del state.held[version]
+
+
+def _count(state: State, rows: Ints, weights: Floats | None) -> None:
+    part, flights = state.participation, state.flights
+    clients, outcome = flights["client"][rows], flights["outcome"][rows]
+    for name in np.unique(outcome).tolist():
+        np.add.at(part.counts[name], clients[outcome == name], 1)
+    busy = np.maximum(flights["end"][rows] - flights["start"][rows], 0.0)
+    moved = flights["bytes_down"][rows] + flights["bytes_up"][rows]
+    state.bytes_up += int(flights["bytes_up"][rows].sum())
+    wasted = outcome != COMPLETED
+    np.add.at(part.busy_s, clients, busy)
+    np.add.at(part.wasted_s, clients, np.where(wasted, busy, 0.0))
+    np.add.at(part.bytes, clients, moved)
+    np.add.at(part.wasted_bytes, clients, np.where(wasted, moved, 0))
+    if weights is not None:
+        np.add.at(part.weight, clients, weights)
+
+
+def _round_row(
+    world: World, state: State, completed: int, step_norm: float, weights: Floats
+) -> Record:
+    H, delta = state.audited or (None, None)
+    row = {
+        "round": state.version,
+        "time_s": state.now,
+        "selected": state.dispatches - state.recorded_dispatches,
+        "completed": completed,
+        "updates": state.updates,
+        "lam": world.rule.lam,
+        "lam_max": world.rule.lam_max,
+        "bytes_down": state.bytes_down,
+        "bytes_up": state.bytes_up,
+        "step_norm": step_norm,
+        "weight_sum": float(weights.sum()),
+        "H": H,
+        "delta": delta,
+    }
+    state.recorded_dispatches = state.dispatches
+    return Record("rounds", {name: [value] for name, value in row.items()})

@@ -1,0 +1,116 @@
+"""Sending work out: who gets which message, and what will become of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gifair_ray.commands import Commands, Submit
+from gifair_ray.protocol import Message, TrainJob
+from gifair_ray.timeline import COMPLETED, timeline
+from gifair_ray.world import SCALAR_BYTES, State, World
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+NO_RANK = np.iinfo(np.int64).min
+
+
+def dispatch(
+    world: World,
+    state: State,
+    clients: Ints,
+    slots: Ints,
+    send: Floats | float,
+    *,
+    holding: Ints | None = None,
+    timeout_s: float | None = None,
+    partial: bool = False,
+) -> Ints:
+    """Rows of `state.flights` for work sent to clients, each with its multiplier frozen.
+
+    `holding` have the current model already. With `partial`, a client that would be late returns
+    the steps that it has done in time. Nothing is computed until `launch`.
+    """
+    scenario, counts = world.scenario, state.participation.counts
+    tilt, rank = world.rule.tilts(state.losses, clients)
+    down = np.full(len(clients), world.model_bytes, dtype=np.int64)
+    if holding is not None:
+        down[np.isin(clients, holding)] = 0
+    if rank is not None:
+        down += SCALAR_BYTES
+    up = np.full(len(clients), world.model_bytes + SCALAR_BYTES * len(scenario.weighting.reports))
+    ordinals = counts["selected"][clients]
+    steps = world.steps[clients]
+    limit = scenario.policy.timeout_s if timeout_s is None else timeout_s
+    fate = timeline(
+        world.fleet, world.calendar, scenario.seed, "train",
+        clients, ordinals, send, down, up, world.passes[clients], limit, scenario.policy.notice,
+        after=world.evaluation_passes[clients], steps=steps if partial else None,
+    )  # fmt: skip
+    counts["selected"][clients] += 1
+    state.bytes_down += int(down.sum())
+    state.busy_until[clients] = fate.end
+    ids = np.arange(state.dispatches, state.dispatches + len(clients))
+    state.dispatches += len(clients)
+    rows = state.flights.add(
+        len(clients),
+        dispatch=ids,
+        round=state.version + 1,
+        client=clients,
+        ordinal=ordinals,
+        version=state.version,
+        slots=slots,
+        send=send,
+        start=fate.start,
+        end=fate.end,
+        arrival=fate.arrival,
+        notice=fate.notice,
+        outcome=fate.outcome,
+        steps=steps if fate.steps is None else fate.steps,
+        tilt=tilt,
+        rank=NO_RANK if rank is None else rank,
+        bytes_down=down,
+        bytes_up=np.where(fate.uploaded, up, 0),
+        job=-1,
+    )
+    state.row_of[clients] = rows
+    return rows
+
+
+def launch(world: World, state: State, rows: Ints) -> Commands:
+    """Start the training of those rows whose work will count.
+
+    That is also the case where a client keeps for itself what the server will discard.
+    """
+    flights = state.flights
+    counts = flights["outcome"][rows] == COMPLETED
+    if world.scenario.policy.discarded == "kept" and world.scenario.solver.keep:
+        counts |= flights["bytes_up"][rows] > 0  # it had finished: its reply was on the way
+    rows = rows[counts]
+    if not len(rows):
+        return []
+    clock = state.schedule_clock(world)
+    whole = world.steps[flights["client"][rows]]
+    columns = zip(
+        rows.tolist(),
+        flights["client"][rows].tolist(),
+        flights["ordinal"][rows].tolist(),
+        flights["tilt"][rows].tolist(),
+        flights["steps"][rows].tolist(),
+        whole.tolist(),
+        strict=True,
+    )
+    jobs = [
+        TrainJob(
+            state.job_id(),
+            client,
+            ordinal,
+            Message(state.version, clock, tilt),
+            None if steps == all_steps else steps,
+        )
+        for _, client, ordinal, tilt, steps, all_steps in columns
+    ]
+    flights["job"][rows] = [job.id for job in jobs]
+    state.held[state.version] += len(jobs)
+    return [Submit(jobs)]

@@ -1,0 +1,222 @@
+"""Rounds: draw a cohort, send it work, close when its outcomes are known, update, repeat.
+
+    open    draw the cohort; if the weighting needs losses at the current model, ask for them
+    ranked  those losses are in: send the work out
+    closed  the server goes on: one server update
+
+Rounds run in lanes, one after the other within a lane. Most policies have a single lane.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gifair_ray import measure
+from gifair_ray.asking import Request, answered, ask
+from gifair_ray.clock import Event
+from gifair_ray.commands import Commands, Results
+from gifair_ray.committing import commit, conclude, report
+from gifair_ray.dispatching import dispatch, launch
+from gifair_ray.errors import RunFailed
+from gifair_ray.policies import Floats, Ints, Policy
+from gifair_ray.timeline import COMPLETED
+from gifair_ray.weighing import Asynchronous, weights
+from gifair_ray.world import State, World
+
+Drawn = tuple[Ints, Ints]  # clients in ascending order, and the slots that each fills
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Clients that have rounds of their own."""
+
+    number: int
+    clients: Ints
+    p: Floats
+
+    @cached_property
+    def cumulative(self) -> Floats:
+        """Σ p over the lane's clients, for drawing."""
+        return np.cumsum(self.p[self.clients])
+
+
+@dataclass
+class LaneState:
+    """Rounds that a lane has had, and its work that a later round will take in."""
+
+    rounds: int = 0
+    carried: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class Rounds(Policy):
+    """Base of the policies with rounds. The hooks are what they differ in."""
+
+    # Hooks
+
+    def lanes(self, world: World) -> list[Lane]:
+        """Who has rounds together."""
+        return [Lane(0, np.arange(world.K), world.p)]
+
+    def slots(self, m: int) -> int:
+        """How many slots are drawn for a round that wants m."""
+        return m
+
+    def send(
+        self, world: World, state: State, drawn: Drawn, holding: Ints
+    ) -> tuple[Ints, float]:
+        """Dispatch a cohort: its rows, and when the round closes."""
+        rows = dispatch(world, state, *drawn, state.now, holding=holding)
+        return rows, float(state.flights["notice"][rows].max())
+
+    # Rules
+
+    def begin(self, world: World, state: State) -> Commands:
+        lanes = self.lanes(world)
+        state.policy = {lane.number: LaneState() for lane in lanes}
+        if world.scenario.weighting.bootstrap and not state.should_stop(world):
+            return self._bootstrap(world, state)
+        return [command for lane in lanes for command in self._open(world, state, lane)]
+
+    def _bootstrap(self, world: World, state: State) -> Commands:
+        everybody = np.arange(world.K)
+        online = everybody[world.calendar.online(everybody, state.now)]
+        if not len(online):
+            return wait_for_somebody(world, state, everybody, Event("begin"))
+        request, commands = ask(world, state, online)
+        state.clock.at(request.closes, Event("bootstrapped", request.needs, request))
+        return commands
+
+    def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
+        if event.kind == "begin":
+            return self._bootstrap(world, state)
+        if event.kind == "bootstrapped":
+            commands = answered(world, state, event.payload, results)
+            return commands + [c for lane in self.lanes(world) for c in self._open(world, state, lane)]
+        if event.kind == "ranked":
+            lane, request, drawn = event.payload
+            commands = answered(world, state, request, results)
+            holding = request.clients[request.reached]
+            return commands + self._send(world, state, lane, drawn, holding)
+        if event.kind == "closed":
+            lane, rows, asked = event.payload
+            commands = self._close(world, state, lane, rows, asked, results)
+            return commands + measure.evaluate_if_due(world, state) + self._open(world, state, lane)
+        return self._open(world, state, event.payload)  # somebody has come online
+
+    def _open(self, world: World, state: State, lane: Lane) -> Commands:
+        """A round begins, unless the run is over."""
+        if state.finished or state.should_stop(world):
+            state.finished = True
+            return []
+        asks = world.scenario.weighting.asks
+        if asks == "everybody":
+            everybody = np.arange(world.K)
+            online = everybody[world.calendar.online(everybody, state.now)]
+            if not len(online):
+                return wait_for_somebody(world, state, everybody, Event("open", (), lane))
+            return self._ask(world, state, lane, online, None)
+        drawn = self._draw(world, state, lane)
+        if not len(drawn[0]):
+            return wait_for_somebody(world, state, lane.clients, Event("open", (), lane))
+        if asks == "participants":
+            return self._ask(world, state, lane, drawn[0], drawn)
+        return self._send(world, state, lane, drawn, drawn[0][:0])
+
+    def _ask(
+        self, world: World, state: State, lane: Lane, clients: Ints, drawn: Drawn | None
+    ) -> Commands:
+        request: Request
+        request, commands = ask(world, state, clients)
+        state.clock.at(request.closes, Event("ranked", request.needs, (lane, request, drawn)))
+        return commands
+
+    def _draw(self, world: World, state: State, lane: Lane) -> Drawn:
+        def free(places: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+            clients = lane.clients[places]
+            return world.calendar.online(clients, state.now) & ~state.is_busy(clients)
+
+        sampling = world.scenario.sampling
+        index = state.policy[lane.number].rounds + (lane.number << 40)
+        m = self.slots(sampling.slots(len(lane.clients)))
+        places, slots = sampling.draw(world.scenario.seed, index, lane.cumulative, free, m)
+        return lane.clients[places], slots
+
+    def _send(
+        self, world: World, state: State, lane: Lane, drawn: Drawn | None, holding: Ints
+    ) -> Commands:
+        drawn = drawn if drawn is not None else self._draw(world, state, lane)
+        if not len(drawn[0]):
+            return wait_for_somebody(world, state, lane.clients, Event("open", (), lane))
+        commands = measure.audit_if_due(world, state)
+        rows, closes = self.send(world, state, drawn, holding)
+        commands += launch(world, state, rows)
+        lane_state = state.policy[lane.number]
+        under_way = np.concatenate([lane_state.carried, rows])
+        jobs, arrival = state.flights["job"][under_way], state.flights["arrival"][under_way]
+        waits_for = (jobs >= 0) & (np.isinf(arrival) | (arrival <= closes))
+        needs = tuple(jobs[waits_for].tolist())
+        payload = (lane, under_way, int(drawn[1].sum()))
+        state.clock.at(closes, Event("closed", needs, payload))
+        return commands
+
+    def _close(
+        self, world: World, state: State, lane: Lane, rows: Ints, asked: int, results: Results
+    ) -> Commands:
+        flights, lane_state = state.flights, state.policy[lane.number]
+        outcome = flights["outcome"][rows]
+        later = (outcome == COMPLETED) & (flights["arrival"][rows] > state.now)
+        lane_state.carried = rows[later]
+        lane_state.rounds += 1
+        commands = self._discard(world, state, rows[outcome != COMPLETED], results)
+        arrived = rows[(outcome == COMPLETED) & ~later]
+        if isinstance(self, Asynchronous) and self.max_staleness is not None:
+            stale = state.version - flights["version"][arrived] > self.max_staleness
+            flights["outcome"][arrived[stale]] = "too-stale"
+            commands += self._discard(world, state, arrived[stale], results)
+            arrived = arrived[~stale]
+        replies = [results[job] for job in flights["job"][arrived].tolist()]
+        omega = weights(world, state, arrived, asked)
+        commands += report(world, state, arrived, replies)
+        return commands + commit(world, state, arrived, replies, omega)
+
+    def _discard(self, world: World, state: State, rows: Ints, results: Results) -> Commands:
+        if self.discarded == "kept" and world.scenario.solver.keep:
+            for row in rows[state.flights["job"][rows] >= 0].tolist():
+                client, job = state.flights["client"][row], state.flights["job"][row]
+                state.personal[int(client)] = np.array(results[int(job)].model, copy=True)
+        return conclude(world, state, rows)
+
+    def wind_up(self, world: World, state: State) -> Commands:
+        return abandon(world, state)
+
+
+def wait_for_somebody(world: World, state: State, clients: Ints, event: Event) -> Commands:
+    """Let an event happen as soon as one of the clients is online and has nothing to do."""
+    idle = clients[~state.is_busy(clients)]
+    when = world.calendar.next_online(state.now, idle) if len(idle) else math.inf
+    if when == state.now:
+        when = math.nextafter(state.now, math.inf)
+    occupied = state.flights.in_use()
+    notices = state.flights["notice"][occupied]
+    when = min(when, float(notices[notices > state.now].min(initial=math.inf)))
+    if math.isinf(when):
+        raise RunFailed(f"from {state.now:.6g} s on, no client is ever online again")
+    state.clock.at(when, event)
+    return []
+
+
+def abandon(world: World, state: State) -> Commands:
+    """The run is over: what is still under way stays unfinished."""
+    rows, flights = state.flights.in_use(), state.flights
+    state.clock.keep_only(measure.KINDS)
+    flights["outcome"][rows] = "unfinished"
+    for name in ("start", "end", "notice"):
+        flights[name][rows] = np.minimum(flights[name][rows], state.now)
+    flights["arrival"][rows] = math.inf
+    flights["bytes_up"][rows] = 0
+    order = np.argsort(flights["dispatch"][rows])
+    return conclude(world, state, rows[order])

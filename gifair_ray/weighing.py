@@ -1,0 +1,88 @@
+"""What an update weighs: by the design of the sampling, or by what really arrives.
+
+    ω = slots · (p_k/ρ_k) / m · s(lag)/s̄_k
+
+ρ_k is the probability that an aggregation slot holds client k. Where the server draws clients
+itself and waits for them, it is known by design. Where clients come back at their own pace, the
+fast fill more slots: then ρ_k is estimated from the arrivals so far. A staleness discount s(lag)
+weighs the slow down; dividing by the client's own mean discount s̄_k takes that bias out again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gifair_ray.discounts import Discount
+from gifair_ray.policies import Policy
+from gifair_ray.sampling import aggregation_weights
+from gifair_ray.world import State, World
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Stale(Policy):
+    """Options of policies under which updates may be stale."""
+
+    discount: Discount = Field(Discount(), description="staleness discount s(lag)")
+    max_staleness: int | None = Field(
+        None, ge=0, description="updates that are staler are discarded"
+    )
+
+    def discounted(self, lag: Ints) -> Floats:
+        return self.discount.s(lag)
+
+
+class Asynchronous(Stale):
+    """Options of policies that average updates, some of them stale."""
+
+    rates: Literal["design", "empirical"] = Field(
+        "design",
+        description="p_k/ρ_k: from the sampling scheme, or from the arrivals so far (corrects for "
+        "clients that come back at different rates)",
+    )
+    kappa: float = Field(
+        10.0, gt=0, allow_inf_nan=False, description="empirical: arrivals that the design is worth"
+    )
+    own_discount: bool = Field(
+        False, description="divide by the client's own mean discount (corrects for the slow)"
+    )
+
+
+def reliability(world: World, state: State, clients: Ints) -> Floats:
+    """The probability that each client answers: by its device, or by its record so far."""
+    if world.scenario.policy.reliability == "known":
+        return np.maximum(1.0 - world.fleet.dropout[clients], 1e-6)
+    counts = state.participation.counts
+    # The answer that is being weighed is not in `completed` yet, but its dispatch is counted.
+    return np.asarray(
+        (1.0 + counts["completed"][clients]) / np.maximum(counts["selected"][clients], 1)
+    )
+
+
+def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:
+    """ω of replies that are about to be aggregated, of `asked` slots in all."""
+    scenario, flights, policy = world.scenario, state.flights, world.scenario.policy
+    clients, slots = flights["client"][rows], flights["slots"][rows]
+    p, scheme = world.p[clients], scenario.sampling.scheme
+    empirical = isinstance(policy, Asynchronous) and policy.rates == "empirical"
+    out = aggregation_weights(
+        "p-replace" if empirical else scheme, p, slots, asked, world.K,
+        policy.failures, reliability(world, state, clients),
+    )  # fmt: skip
+    if not isinstance(policy, Asynchronous):
+        return out
+    if policy.rates == "empirical":
+        prior = p if scheme == "p-replace" else np.full(len(p), 1.0 / world.K)
+        arrived = state.aggregated[clients] + policy.kappa * prior
+        out = out * p / (arrived / (state.updates + policy.kappa))
+    s = policy.discounted(state.version - flights["version"][rows])
+    if policy.own_discount:
+        # With its own discount as one more observation, a client's first update weighs 1.
+        mean = (state.discounts[clients] + s) / (state.aggregated[clients] + 1)
+        return out * s / mean
+    return out * s
