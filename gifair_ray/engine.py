@@ -77,7 +77,16 @@ class Engine:
 
     def _step(self) -> None:
         world, state = self.world, self.state
-        event = state.clock.pop()
+        event, moment = state.clock.pop(), state.clock.now
+        together = world.scenario.policy.gather(world, state, event)
+        if together:
+            events = [(moment, event), *together]
+            needs = [job for _, one in events for job in one.needs]
+            found = dict(zip(needs, self._collect(needs), strict=True))
+            self._carry_out(
+                world.scenario.policy.handle_together(world, state, events, found)
+            )
+            return
         results = dict(zip(event.needs, self._collect(event.needs), strict=True))
         if event.kind == "evaluated":
             commands = measure.evaluated(world, state, event, results)
@@ -102,7 +111,7 @@ class Engine:
         return results
 
     def _retire(self, version: int) -> None:
-        if version != self.state.version and self._needed[version] <= 0:
+        if 0 <= version < self.state.version and self._needed[version] <= 0:
             del self._needed[version]
             self._backend.retire(version)
 
@@ -112,9 +121,7 @@ class Engine:
                 self._recorder.add(command.table, command.columns)
             elif isinstance(command, Publish):
                 self._backend.publish(command.version, command.theta)
-                self._needed[command.version] += 0
-                for version in [v for v in self._needed if v < command.version]:
-                    self._retire(version)
+                self._retire(command.version - 1)
             elif isinstance(command, Submit):
                 for job in command.jobs:
                     version = job.message.version if isinstance(job, TrainJob) else job.version

@@ -78,6 +78,15 @@ class World:
         compute = (self.passes + self.evaluation_passes) * fleet.sample_s
         return 2 * fleet.latency_s + network + compute
 
+    @cached_property
+    def shortest(self) -> float:
+        """No news of work can reach the server sooner than this after it was sent."""
+        fleet = self.fleet
+        certain = not fleet.dropout.any() and np.isinf(fleet.lifetime_s).all()
+        if certain and not fleet.jitter.any():
+            return float(self.durations.min())
+        return float(fleet.latency_s.min())
+
     @property
     def K(self) -> int:
         """How many clients there are."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 class Policy(Part):
@@ -65,6 +66,19 @@ class Policy(Part):
 
     def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
         """An event of this policy's own happens."""
+        raise NotImplementedError
+
+    def gather(self, world: World, state: State, event: Event) -> list[tuple[float, Event]]:
+        """Events that may be taken off the clock with this one and handled together, if any.
+
+        Handling them together must come to the same as handling one after the other.
+        """
+        return []
+
+    def handle_together(
+        self, world: World, state: State, events: list[tuple[float, Event]], results: Results
+    ) -> Commands:
+        """Events that were gathered, with their times."""
         raise NotImplementedError
 
     def wind_up(self, world: World, state: State) -> Commands:

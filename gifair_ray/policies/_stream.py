@@ -11,6 +11,7 @@ A multiplier is frozen when its work is sent out.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,7 +24,7 @@ from gifair_ray.clock import Event
 from gifair_ray.commands import Commands, Results
 from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
-from gifair_ray.policies import Floats, Ints
+from gifair_ray.policies import Bools, Floats, Ints
 from gifair_ray.policies._rounds import abandon, wait_for_somebody
 from gifair_ray.protocol import Reply
 from gifair_ray.timeline import COMPLETED
@@ -31,7 +32,7 @@ from gifair_ray.weighing import Stale
 from gifair_ray.world import RESERVED, State, World
 
 LOOK_AHEAD = 64  # candidates that are drawn at a time
-PATIENCE = 32  # times that, before we look at everybody
+PATIENCE = 2048  # candidates that cannot be sent work, before we look at everybody
 
 
 @dataclass
@@ -42,7 +43,8 @@ class StreamState:
     ended: int = 0
     """Slots whose work has ended, one way or the other, since the last server update."""
     drawn: int = 0
-    """Candidates drawn so far."""
+    """Candidates drawn so far; the next few follow, last first."""
+    candidates: list[int] = field(default_factory=list)
     vacant: int = 0
     """Slots that nobody was there for."""
     away: set[int] = field(default_factory=set)
@@ -53,6 +55,8 @@ class StreamState:
     """Whether a refill is on the clock."""
     asking: bool = False
     """Whether losses have been asked for and are not all in."""
+    owed: float | None = None
+    """When a slot became free whose work will be sent out together with the next ones."""
 
 
 class Stream(Stale):
@@ -104,6 +108,9 @@ class Stream(Stale):
     def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
         stream: StreamState = state.policy
         commands: Commands = []
+        if stream.owed is not None:
+            commands += self._send_one_by_one(world, state, [(None, stream.owed)])
+            stream.owed = None
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
         elif event.kind == "lost":
@@ -121,6 +128,82 @@ class Stream(Stale):
             else:
                 stream.asking = False
         return commands + self._go_on(world, state)
+
+    def gather(self, world: World, state: State, event: Event) -> list[tuple[float, Event]]:
+        """Arrivals that fill the buffer, as long as nothing sent out meanwhile could be back.
+
+        Only where new work depends on nothing that these arrivals bring: no losses, no stopping
+        between updates, nobody ever offline.
+        """
+        stream: StreamState = state.policy
+        if event.kind != "arrived" or not self._may_gather(world):
+            return []
+        until = (state.now if stream.owed is None else stream.owed) + world.shortest
+        room = self.size() - len(stream.buffer) - 1
+        found: list[tuple[float, Event]] = []
+        while len(found) < room and (following := state.clock.peek()) is not None:
+            time, following_event = following
+            if following_event.kind != "arrived" or time >= until:
+                break
+            state.clock.pop()
+            found.append((time, following_event))
+        return found
+
+    def _may_gather(self, world: World) -> bool:
+        scenario = world.scenario
+        simple = scenario.weighting.basis is None and scenario.weighting.asks == "nobody"
+        steady = scenario.stop.virtual_s is None and scenario.stop.bytes is None
+        drawn = scenario.sampling.scheme != "all" and self.busy_drawn == "skip"
+        at_once = self.refill == "arrival" and self.max_staleness is None
+        return simple and steady and drawn and at_once and scenario.availability.reliable
+
+    def handle_together(
+        self, world: World, state: State, events: list[tuple[float, Event]], results: Results
+    ) -> Commands:
+        stream, flights = state.policy, state.flights
+        rows = np.array([event.payload for _, event in events], dtype=np.int64)
+        stream.buffer += [
+            (row, results[job])
+            for row, job in zip(rows.tolist(), flights["job"][rows].tolist(), strict=True)
+        ]
+        full = len(stream.buffer) >= self.size()
+        last = len(rows) - 1 if full else len(rows)  # the last gets new work after the update
+        freed = zip(flights["client"][rows[:last]].tolist(), events[:last], strict=True)
+        frees = [] if stream.owed is None else [(None, stream.owed)]
+        frees += [(client, time) for client, (time, _) in freed]
+        commands = self._send_one_by_one(world, state, frees)
+        stream.ended += int(flights["slots"][rows[:last]].sum())
+        stream.owed = None
+        if full:
+            row = int(rows[-1])
+            following = state.clock.peek()
+            self._free(world, state, row)
+            commands += self._update(world, state) + measure.evaluate_if_due(world, state)
+            soon = following is not None and following[0] < state.now + world.shortest
+            if soon and following[1].kind == "arrived" and not state.should_stop(world):
+                stream.vacant -= 1
+                stream.owed = state.now
+            else:
+                commands += self._go_on(world, state)
+        return commands
+
+    def _send_one_by_one(
+        self, world: World, state: State, frees: Sequence[tuple[int | None, float]]
+    ) -> Commands:
+        """New work for slots as they become free: (the client that becomes free, when)."""
+        chosen: list[int] = []
+        for freed, time in frees:
+            if freed is not None:
+                state.row_of[freed] = -1
+            client = self._next(world, state, time)
+            assert client is not None  # there is always the one that has just come back
+            chosen.append(client)
+            state.row_of[client] = RESERVED
+        if not chosen:
+            return []
+        moments = np.array([time for _, time in frees])
+        ones = np.ones(len(chosen), dtype=np.int64)
+        return self._send(world, state, np.array(chosen), ones, None, moments)
 
     def _arrived(self, world: World, state: State, row: int, results: Results) -> Commands:
         stream, flights = state.policy, state.flights
@@ -192,7 +275,6 @@ class Stream(Stale):
         commands: Commands = []
         if len(clients):
             if world.scenario.weighting.asks == "participants":
-                state.row_of[clients] = RESERVED
                 request, commands = ask(world, state, clients)
                 payload = (request, (clients, slots))
                 state.clock.at(request.closes, Event("ranked", request.needs, payload))
@@ -213,6 +295,7 @@ class Stream(Stale):
             there = np.array(sorted(stream.away), dtype=np.int64)
             there = there[world.calendar.online(there, state.now)] if len(there) else there
             stream.away -= set(there.tolist())
+            state.row_of[there] = RESERVED
             return there, np.ones_like(there)
         if self.refill == "update":
             clients, slots = world.scenario.sampling.draw(
@@ -223,58 +306,80 @@ class Stream(Stale):
                 stream.vacant,
             )
             stream.vacant -= int(slots.sum())
+            state.row_of[clients] = RESERVED
             return clients, slots
         chosen = self._next_candidates(world, state)
         stream.vacant -= len(chosen)
         clients = np.array(sorted(chosen), dtype=np.int64)
         return clients, np.ones_like(clients)
 
-    def _idle(self, world: World, state: State, clients: Ints) -> np.ndarray:
+    def _idle(self, world: World, state: State, clients: Ints) -> Bools:
         return world.calendar.online(clients, state.now) & ~state.is_busy(clients)
 
     def _next_candidates(self, world: World, state: State) -> list[int]:
-        """Take candidates from the sequence, one for each free slot that somebody is there for."""
+        """Clients for the free slots, as many as somebody is there for; they count as busy."""
         stream: StreamState = state.policy
-        chosen: list[int] = [k for k in stream.queue if not state.is_busy(np.array([k]))[0]]
+        chosen: list[int] = [k for k in stream.queue if state.row_of[k] == -1]
         for k in chosen:  # work that waited for a client that is free now; its slot was kept
             stream.queue[k] -= 1
             stream.vacant += 1
+            state.row_of[k] = RESERVED
         stream.queue = +stream.queue
-        sampling, seed = world.scenario.sampling, world.scenario.seed
-        taken = set(chosen)
+        while len(chosen) < stream.vacant:
+            if (client := self._next(world, state, state.now)) is None:
+                break
+            if state.row_of[client] == -1:
+                chosen.append(client)
+                state.row_of[client] = RESERVED
+            else:
+                stream.queue[client] += 1
+                stream.vacant -= 1
+        return chosen
+
+    def _next(self, world: World, state: State, t: float) -> int | None:
+        """The next candidate of the sequence that can be sent work at t, or queued for it.
+
+        If many in a row cannot, one that can is drawn among everybody; None if there is none.
+        """
+        stream, scenario = state.policy, world.scenario
         for _ in range(PATIENCE):
-            if len(chosen) >= stream.vacant:
-                return chosen
-            block = sampling.sequence(seed, stream.drawn, LOOK_AHEAD, world.cumulative)
-            idle = self._idle(world, state, block)
-            for k, free in zip(block.tolist(), idle.tolist(), strict=True):
-                if len(chosen) >= stream.vacant:
-                    break
-                stream.drawn += 1
-                if free and k not in taken:
-                    chosen.append(k)
-                    taken.add(k)
-                elif self.busy_drawn == "queue" and (k in taken or state.is_busy(np.array([k]))[0]):
-                    stream.queue[k] += 1
-                    stream.vacant -= 1
-        everybody = np.arange(world.K)
-        rest = everybody[self._idle(world, state, everybody) & ~np.isin(everybody, chosen)]
-        missing = stream.vacant - len(chosen)
-        return chosen + sampling.among(seed, stream.drawn, rest, world.p, missing)
+            if not stream.candidates:
+                block = scenario.sampling.sequence(
+                    scenario.seed, stream.drawn, LOOK_AHEAD, world.cumulative
+                )
+                stream.candidates = block.tolist()[::-1]
+            stream.drawn += 1
+            client = stream.candidates.pop()
+            if state.row_of[client] != -1:
+                if self.busy_drawn == "queue":
+                    return int(client)
+            elif scenario.availability.reliable or world.calendar.online(np.array([client]), t)[0]:
+                return int(client)
+        stream.drawn += 1  # one more, which names the draw among everybody
+        stream.candidates = []
+        idle = np.flatnonzero(state.row_of == -1)
+        there = idle[world.calendar.online(idle, t)]
+        drawn = scenario.sampling.among(scenario.seed, stream.drawn, there, world.p, 1)
+        return drawn[0] if drawn else None
 
     def _send(
-        self, world: World, state: State, clients: Ints, slots: Ints, holding: Ints | None
+        self,
+        world: World,
+        state: State,
+        clients: Ints,
+        slots: Ints,
+        holding: Ints | None,
+        send: Floats | None = None,
     ) -> Commands:
         commands = measure.audit_if_due(world, state)
-        rows = dispatch(world, state, clients, slots, state.now, holding=holding)
+        moments = np.full(len(clients), state.now) if send is None else send
+        rows = dispatch(world, state, clients, slots, moments, holding=holding)
         commands += launch(world, state, rows)
-        flights = state.flights
-        for row in rows.tolist():
-            if flights["outcome"][row] == COMPLETED:
-                event = Event("arrived", (int(flights["job"][row]),), row)
-            else:
-                event = Event("lost", (), row)
-            state.clock.at(float(flights["notice"][row]), event)
+        columns = (state.flights[name][rows].tolist() for name in ("outcome", "job", "notice"))
+        for row, outcome, job, notice in zip(rows.tolist(), *columns, strict=True):
+            arrives = outcome == COMPLETED
+            event = Event("arrived", (job,), row) if arrives else Event("lost", (), row)
+            state.clock.at(notice, event)
         return commands
 
     def wind_up(self, world: World, state: State) -> Commands:
