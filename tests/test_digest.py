@@ -348,6 +348,16 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_segments(tmp_path, monkeypatc
     assert not (tmp_path / "run" / "lock").exists()
 
 
+def test_a_run_that_fails_at_its_start_leaves_what_it_wrote_and_no_thread(tmp_path):
+    nobody = SCENARIO | {"availability": {"kind": "blocks", "offline": 1.0}}
+    before = set(threading.enumerate())
+    with pytest.raises(RunFailed, match="no client is ever online"):
+        gifair_ray.run(nobody, backend="local", out=tmp_path / "run")
+    assert read_manifest(tmp_path / "run")["status"] == "failed"
+    assert set(threading.enumerate()) <= before
+    assert read_table(tmp_path / "run", "clients").num_rows == 2
+
+
 def test_a_run_in_memory_and_one_in_a_folder_have_one_digest(tmp_path):
     kept = gifair_ray.run(SCENARIO, backend="local")
     written = gifair_ray.run(SCENARIO, backend="local", out=tmp_path / "run")

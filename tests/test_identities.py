@@ -147,16 +147,17 @@ def test_per_follows_the_global_trajectory_bit_for_bit(problem):
 
 @both_problems
 def test_personal_models_are_the_last_local_models_of_those_who_took_part(problem):
-    few = {"algorithm": "gifair-per", "weighting": {"lambda_fraction": 0.7}, "stop": {"rounds": 3}}
+    few = {"algorithm": "gifair-per", "weighting": {"lambda_fraction": 0.7}, "stop": {"rounds": 5}}
     done = watch(merge(merge(problem, UNRELIABLE), few))
     last = {job.client: done.replies[job.id].model for job in done.jobs}
     K = done.table("clients").num_rows
-    assert 0 < len(last) < K  # the case is about both: some took part, some never did
+    assert len(last) < K  # the case is about both: some never took part, some more than once
+    assert len(last) < len(done.jobs)
     assert set(done.outcome.personal) == set(last)
     for k, model in last.items():
         assert same_bits(done.outcome.personal[k], model)
     final = done.table("evaluations").to_pylist()
-    final = [row for row in final if row["version"] == 3 and row["split"] == "train"]
+    final = [row for row in final if row["version"] == 5 and row["split"] == "train"]
     flags = {row["client"]: row["selected_ever"] for row in final if row["model"] == "global"}
     assert flags == {k: k in last for k in range(K)}
     assert {row["client"] for row in final if row["model"] == "personal"} == set(last)

@@ -106,6 +106,14 @@ def test_golden_case_g1_of_the_exact_losses_after_a_round():
     assert_allclose(learned["loss"][3:], [1.891361, 0.556595, 0.001517], **SIX_DIGITS)
 
 
+def test_losses_given_for_the_groups_hold_until_a_client_is_heard():
+    # The wrong way round: group 1 is said to be the worse one, until both have reported.
+    run = gifair_ray.run(
+        g1(initial={"0": 1.0, "1": 2.0}) | {"stop": {"rounds": 2}}, backend="local"
+    )
+    assert run.table("dispatches")["rank"].to_pylist() == [-1, 1, 1, 1, -1, -1]
+
+
 # Identities
 
 

@@ -333,6 +333,19 @@ def test_bytes_of_a_round_with_two_of_three(
     assert column(found, "rounds", "bytes_up") == [up, 2 * up, 3 * up]
 
 
+@pytest.mark.parametrize("ranks", ["estimated", "received", "exact-participants", "exact"])
+def test_the_bytes_of_all_clients_are_the_bytes_of_the_run(ranks):
+    found = run(
+        **GIFAIR,
+        **drop(1),
+        weighting={"lambda_fraction": 0.5, "ranks": ranks},
+        sampling={"scheme": "uniform", "cohort": 2},
+        stop={"rounds": 4},
+    )
+    total = column(found, "rounds", "bytes_down")[-1] + column(found, "rounds", "bytes_up")[-1]
+    assert sum(column(found, "participation", "bytes")) == total
+
+
 def test_exact_participants_ask_those_who_were_drawn_and_nobody_else():
     found = run(
         **GIFAIR,
@@ -380,6 +393,39 @@ def test_a_client_that_left_after_the_question_is_lost_to_the_work():
         availability=absent(b=[(3.8, 100.0)]),
     )
     assert column(exact, "dispatches", "client") == [0, 2]  # drawn after the answers
+
+
+EXACT = {**GIFAIR, "weighting": {"lambda_fraction": 0.5, "ranks": "exact"}}
+
+
+def test_a_question_waits_for_somebody_to_answer_it():
+    spans = [(0.0, 50.0)]
+    found = run(**EXACT, availability=absent(a=spans, b=spans, c=spans))
+    assert column(found, "losses", "time_s") == pytest.approx([54.0] * 3)
+    assert times(found) == [61.5]
+
+
+def test_if_all_leave_between_the_question_and_the_work_it_is_asked_again():
+    spans = [(3.9, 100.0)]
+    found = run(**EXACT, availability=absent(a=spans, b=spans, c=spans))
+    # Clients 1 and 2 have answered by 3.75; that client 0 never will is known at 4.15.
+    assert column(found, "losses", "client") == [1, 2, 0, 1, 2]
+    assert column(found, "losses", "time_s") == pytest.approx([4.15] * 2 + [104.0] * 3)
+    assert column(found, "losses", "age") == [None, None, None, 0, 0]
+    assert times(found) == [111.5]
+    assert column(found, "rounds", "bytes_down") == [24 + 24 + 24]
+    assert column(found, "rounds", "bytes_up") == [24 + 24 + 24]
+
+
+def test_if_nobody_answers_the_question_the_work_goes_out_without_ranks():
+    found = run(**EXACT, policy={"timeout_s": 3.0})
+    assert found.table("losses").num_rows == 0
+    assert column(found, "dispatches", "rank") == [0, 0, 0]
+    assert column(found, "dispatches", "bytes_down") == [16, 16, 16]
+    assert column(found, "dispatches", "send_s") == [3.0] * 3
+    assert outcomes(found) == ["late"] * 3
+    assert times(found) == [6.0]
+    assert theta(found) == THETA
 
 
 def test_bootstrap_asks_everybody_once():
@@ -505,6 +551,22 @@ def test_evaluations_by_any_clock(every, unit, versions):
         i for i in range(len(versions)) for _ in range(3)
     ]
     assert [row["time_s"] for row in rows] == pytest.approx([7.5 * r["version"] for r in rows])
+
+
+def test_a_split_without_samples_is_left_out_of_an_evaluation():
+    found = gifair_ray.run(
+        {
+            "data": {"source": "prototypes", "majority": 2, "minority": 1, "val": 0, "test": 3},
+            "model": {"kind": "softmax"},
+            "work": {"steps": 1},
+            "stop": {"rounds": 1},
+        },
+        backend="local",
+    )
+    assert column(found, "evaluations", "split") == [
+        s for s in ("train", "test") * 2 for _ in "abc"
+    ]
+    assert set(column(found, "groups", "split")) == {"train", "test"}
 
 
 def test_measuring_changes_nothing_but_the_record():
