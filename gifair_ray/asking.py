@@ -56,6 +56,7 @@ def ask(world: World, state: State, clients: Ints) -> tuple[Request, Commands]:
     state.asked[clients] += 1
     state.bytes_down += len(clients) * world.model_bytes
     state.bytes_up += int(fate.uploaded.sum()) * SCALAR_BYTES
+    state.participation.bytes[clients] += world.model_bytes + SCALAR_BYTES * fate.uploaded
     reached = fate.completed
     closes = float(fate.notice.max(initial=state.now))
     if not reached.any():

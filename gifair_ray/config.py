@@ -29,10 +29,10 @@ class Frozen(BaseModel):
         for number in _numbers(checked):
             if number != number:
                 raise PydanticKnownError("float_type")
-            if isinstance(number, int) and not -LARGEST < number < LARGEST:
-                limit = "less_than" if number > 0 else "greater_than"
-                bound = LARGEST if number > 0 else -LARGEST
-                raise PydanticKnownError(limit, {"lt" if number > 0 else "gt": bound})
+            if isinstance(number, int) and number >= LARGEST:
+                raise PydanticKnownError("less_than", {"lt": LARGEST})
+            if isinstance(number, int) and number <= -LARGEST:
+                raise PydanticKnownError("greater_than", {"gt": -LARGEST})
         return checked
 
 

@@ -44,34 +44,34 @@ class RunFolder:
         path: Path, scenario: Scenario, label: str, command: Sequence[str], how: Mapping[str, Any]
     ) -> RunFolder:
         """Take possession of a new or empty folder, and say in it what is about to run."""
-        text = toml.dump(scenario)
+        about = toml.dump(scenario)
+        folder = RunFolder(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             refuse_if_taken(path)
             _lock(path)
             (path / "tables").mkdir()
             (path / "models").mkdir()
-            _write(path / "scenario.toml", text)
+            _write(path / "scenario.toml", about)
+            folder.update(
+                format=MANIFEST_FORMAT,
+                name=scenario.name,
+                label=label,
+                algorithm=scenario.algorithm,
+                seed=scenario.seed,
+                scenario_digest=scenario.digest(),
+                status="running",
+                digest=None,
+                command=list(command),
+                started=_now(),
+                ended=None,
+                versions=_versions(),
+                cpu=_cpu(),
+                **how,
+            )
         except OSError as error:
             why = error.strerror or error
             raise BadInput(f"cannot write to {path}: {why}; choose another --out") from error
-        folder = RunFolder(path)
-        folder.update(
-            format=MANIFEST_FORMAT,
-            name=scenario.name,
-            label=label,
-            algorithm=scenario.algorithm,
-            seed=scenario.seed,
-            scenario_digest=scenario.digest(),
-            status="running",
-            digest=None,
-            command=list(command),
-            started=_now(),
-            ended=None,
-            versions=_versions(),
-            cpu=_cpu(),
-            **how,
-        )
         return folder
 
     def update(self, **changes: Any) -> None:

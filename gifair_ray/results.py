@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
 STATUSES = ("running", "done", "interrupted", "failed")
 
-_SEGMENT = re.compile(r"[0-9]{6,}\.arrow")
+_SEGMENT = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.arrow")
 _TEXTS = ("name", "label", "algorithm", "status")
 
 

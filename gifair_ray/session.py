@@ -33,8 +33,12 @@ class Session:
     def __init__(self, scenario: Scenario, backend: Backend, folder: Path | None) -> None:
         self._folder = RunFolder(folder) if folder is not None else None
         self._recorder = FolderRecorder(folder) if folder is not None else Recorder()
-        self._engine = Engine(scenario, backend, self._recorder)
-        self._engine.begin()
+        try:
+            self._engine = Engine(scenario, backend, self._recorder)
+            self._engine.begin()
+        except BaseException:
+            self._recorder.close()
+            raise
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""

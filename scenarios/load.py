@@ -77,7 +77,9 @@ def load(
         for keys in (keys for keys, value in changes if value is REMOVE):
             table = without(table, keys)
         over = together(changes) | ({} if seed is None else {"seed": seed})
-        study = merge({"study": table.pop("study", {})}, {"study": over.pop("study", {})})["study"]
+        study, study_over = table.pop("study", {}), over.pop("study", {})
+        if study_over:
+            study = merge({"study": study}, {"study": study_over})["study"]
         table = {"name": name} | table
         variants = _checked_variants(study)
         refuse_idle(table, variants, changes)
@@ -144,9 +146,9 @@ def _expand(
         varied = in_variant(table, variant, over)
         try:
             first = parse(varied)
-            for i in range(seeds):
-                scenario = first if i == 0 else parse(varied | {"seed": first.seed + i})
-                runs.append((label or scenario.algorithm, scenario))
+            last = parse(varied | {"seed": first.seed + seeds - 1})  # so are all between, but seed
+            for seed in range(first.seed, last.seed + 1):
+                runs.append((label or first.algorithm, first.model_copy(update={"seed": seed})))
         except BadInput as error:
             refused[label] = str(error)
     for label, why in refused.items():

@@ -670,3 +670,13 @@ def test_describing_models_does_not_import_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_clients_of_any_size_tie_where_every_loss_is_the_same(dtype):
+    sizes = (*range(1, 60), EVALUATION_ROWS + 3)
+    learner = make(toy=Toy(sizes=sizes), dtype=dtype)
+    indifferent = np.zeros_like(learner.initial())  # every class as likely as any other
+    losses = learner.evaluate(indifferent, np.arange(len(sizes)), "train").loss
+    assert set(losses.tolist()) == {losses[0]}
+    assert losses[0] == pytest.approx(math.log(3))

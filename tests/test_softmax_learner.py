@@ -231,6 +231,26 @@ def test_an_empty_split_has_no_loss_and_nothing_correct():
     assert len(maker.evaluate(maker.initial(), np.arange(0), "test").loss) == 0
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_samples_of_one_loss_have_exactly_that_mean_however_many(dtype):
+    toy = Toy(tuple(range(1, 80)), classes=10)
+    maker = learner(toy, Work(steps=1), dtype=dtype, init="zeros")
+    found = maker.evaluate(maker.initial(), np.arange(79), "train")
+    assert len(set(found.loss.tolist())) == 1
+    assert found.loss[0] == pytest.approx(np.log(10), rel=1e-6)
+
+
+def test_an_infinite_loss_of_one_sample_is_an_infinite_loss_of_the_client():
+    toy = Toy((30,))
+    maker = learner(toy, Work(steps=1), dtype="float32")
+    y = toy.shard(0).train.y
+    for label in {y[0], next(c for c in y if c != y[0])}:  # the first sample's, and another
+        theta = np.zeros(18, dtype=np.float32)
+        theta[15:] = 3e38
+        theta[15 + label] = -3e38
+        assert maker.evaluate(theta, np.array([0]), "train").loss[0] == np.inf
+
+
 def test_large_logits_do_not_overflow():
     maker = learner(RAGGED, Work(steps=2), dtype="float32")
     theta = np.float32(1e6) * maker.initial()

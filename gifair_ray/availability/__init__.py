@@ -55,7 +55,11 @@ class Availability(Part):
 
 
 def per_client(
-    key: str, everybody: float, groups: Mapping[str, float], population: Population
+    key: str,
+    everybody: float,
+    groups: Mapping[str, float],
+    population: Population,
+    limits: tuple[float, float] = (0.0, 1.0),
 ) -> Floats:
     """One value per client: everybody's, or its group's own where `groups` has one."""
     values = np.full(len(population), float(everybody))
@@ -65,5 +69,7 @@ def per_client(
                 f"{key} has {name!r}, which is no group of the data; "
                 f"{nearest(name, list(population.group_names))}"
             )
+        if not limits[0] <= value <= limits[1]:
+            raise BadInput(f"{key}.{name} = {value:g} is outside [{limits[0]:g}, {limits[1]:g}]")
         values[population.groups == population.group_names.index(name)] = value
     return values

@@ -33,7 +33,7 @@ class Bernoulli(Availability):
 
     def build(self, seed: int, population: Population) -> Calendar:
         return _Bernoulli(
-            seed, per_client("availability", self.offline, self.groups, population), self.retry_s
+            seed, per_client("availability.groups", self.offline, self.groups, population), self.retry_s
         )
 
 

@@ -6,6 +6,7 @@ The simplest calendar with offline periods that can be asked about any moment at
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,12 +15,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray import draws
-from gifair_ray.availability import Availability, Calendar, Floats, Ints
-from gifair_ray.errors import BadInput
+from gifair_ray.availability import Availability, Calendar, Floats, Ints, per_client
 from gifair_ray.federation import Population
-from gifair_ray.parts import nearest
 
 LONGEST_SEARCH = 100_000  # blocks without anybody online, before we call it never
+Chance = Callable[[Ints, Ints], Floats]
+"""(clients, blocks) → the probability that each client is offline in its block."""
 
 
 class Blocks(Availability):
@@ -33,27 +34,27 @@ class Blocks(Availability):
     groups: dict[str, float] = Field({}, description="that probability for groups, by name")
 
     def build(self, seed: int, population: Population) -> Calendar:
-        offline = np.full(len(population), self.offline)
-        for name, probability in self.groups.items():
-            if name not in population.group_names:
-                raise BadInput(
-                    f"availability.groups has {name!r}, which is no group of the data; "
-                    f"{nearest(name, list(population.group_names))}"
-                )
-            if not 0 <= probability <= 1:
-                raise BadInput(f"availability.groups.{name} = {probability} is outside [0, 1]")
-            offline[population.groups == population.group_names.index(name)] = probability
-        return _Blocks(seed, self.block_s, offline)
+        offline = per_client("availability.groups", self.offline, self.groups, population)
+        possible = np.flatnonzero(offline < 1)
+        return BlockCalendar(seed, self.block_s, lambda clients, _: offline[clients], possible)
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class BlockCalendar:
+    """Block b begins at b · block_s. `possible` are the clients that are ever online.
+
+    Clients with the same entry in `names` share their draws; without it, each has its own.
+    """
+
     seed: int
     block_s: float
-    offline: Floats
+    chance: Chance
+    possible: Ints
+    names: Ints | None = None
+    purpose: str = "availability"
 
-    def _block(self, t: Floats | float) -> Ints:
-        """The block that t is in: the last to begin by then, if b begins at b · block_s.
+    def block(self, t: Floats | float) -> Ints:
+        """The block that t is in: the last to begin by then.
 
         Rounding may put the quotient on the wrong side of a beginning, so look.
         """
@@ -62,15 +63,16 @@ class _Blocks:
         block -= block * self.block_s > t
         return block.astype(np.int64)
 
-    def _off(self, clients: Ints, block: Ints | int) -> npt.NDArray[np.bool_]:
-        u = draws.uniform(self.seed, "availability", clients, block)
-        return np.asarray(u < self.offline[clients])
+    def _off(self, clients: Ints, block: Ints) -> npt.NDArray[np.bool_]:
+        names = clients if self.names is None else self.names[clients]
+        u = draws.uniform(self.seed, self.purpose, names, block)
+        return np.asarray(u < self.chance(clients, block))
 
     def online(self, clients: Ints, t: Floats | float) -> npt.NDArray[np.bool_]:
-        return ~self._off(clients, self._block(t))
+        return ~self._off(clients, self.block(t))
 
     def until(self, clients: Ints, t: Floats, horizon: Floats) -> Floats:
-        block = self._block(t)
+        block = self.block(t)
         found = np.full(len(clients), math.inf)
         left = np.arange(len(clients))
         while len(left):
@@ -82,15 +84,13 @@ class _Blocks:
         return found
 
     def next_online(self, t: float, clients: Ints | None = None) -> float:
-        possible = np.flatnonzero(self.offline < 1)
-        if clients is not None:
-            possible = possible[np.isin(possible, clients)]
+        possible = self.possible if clients is None else np.intersect1d(self.possible, clients)
         if not len(possible):
             return math.inf
         if self.online(possible, t).any():
             return t
-        first = int(self._block(t)) + 1
+        first = int(self.block(t)) + 1
         for block in range(first, first + LONGEST_SEARCH):
-            if not self._off(possible, block).all():
+            if not self._off(possible, np.array(block)).all():
                 return block * self.block_s
         return math.inf

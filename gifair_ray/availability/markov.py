@@ -32,8 +32,8 @@ class Markov(Availability):
     groups_off_s: dict[str, float] = Field({}, description="mean time offline of groups, by name")
 
     def build(self, seed: int, population: Population) -> Calendar:
-        on = per_client("availability.on_s", self.on_s, self.groups_on_s, population)
-        off = per_client("availability.off_s", self.off_s, self.groups_off_s, population)
+        on = per_client("availability.groups_on_s", self.on_s, self.groups_on_s, population, (1e-9, 1e18))
+        off = per_client("availability.groups_off_s", self.off_s, self.groups_off_s, population, (1e-9, 1e18))
         return _Markov(seed, on, off)
 
 

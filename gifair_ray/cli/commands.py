@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 from datetime import datetime
 from pathlib import Path
@@ -46,12 +47,15 @@ def _show_results(runs: list[Run], out: Path) -> None:
     from gifair_ray.analysis import compare as compare_runs
     from gifair_ray.analysis import load, render
 
-    console = Console()
-    folders = [run.folder for run in runs if run.folder is not None]
-    try:
-        console.print(render(compare_runs([load(folder) for folder in folders]), brief=True))
-    except BadInput:  # nothing was evaluated on the test split; there are still the tables
-        print(f"{len(folders)} run(s) done; no evaluation on test data to show.")
+    tables = [load(run.folder) for run in runs if run.folder is not None]
+    for split in ("test", "train"):  # some problems have no test data
+        with contextlib.suppress(BadInput):  # not evaluated
+            table = compare_runs(tables, split)
+            if table["mean_loss"].null_count < len(table):
+                Console().print(render(table, brief=True))
+                break
+    else:
+        print(f"{len(runs)} run(s) done; there was no evaluation to show")
     if len(runs) == 1:
         print(f"digest {runs[0].digest}")
     print(f"More: gifair compare {shlex.quote(str(out))}")
@@ -107,7 +111,7 @@ def compare(arguments: argparse.Namespace) -> None:
     console = Console()
     if not console.is_terminal:  # a file has room for all columns
         console.width = max(console.width, FULL_WIDTH)
-    console.print(render(table))
+    console.print(render(table, brief=console.width < FULL_WIDTH))
     if arguments.plot:
         _save(compare_groups(runs, arguments.split), arguments.plot)
 

@@ -253,14 +253,17 @@ class ModuleLearner:
         x, labels = self._samples(client, split)
         if len(labels) == 0:
             return math.nan, 0
-        module, total, correct = self._module.eval(), 0.0, 0
+        module, first, total, correct = self._module.eval(), 0.0, 0.0, 0
         self._flat.load(model)
         _seed(self._seed, "torch/evaluation", client)
         with torch.inference_mode():
             for at in range(0, len(labels), EVALUATION_ROWS):
                 scores = module(x[at : at + EVALUATION_ROWS])
                 answers = labels[at : at + EVALUATION_ROWS]
-                losses = cross_entropy(scores, answers, reduction="none")
-                total += float(losses.sum(dtype=torch.float64))
+                losses = cross_entropy(scores, answers, reduction="none").double()
+                if at == 0 and math.isfinite(losses[0]):
+                    first = float(losses[0])
+                # About the first, so that n equal losses have exactly that mean, whatever n.
+                total += float((losses - first).sum())
                 correct += int((scores.argmax(dim=1) == answers).sum())
-        return total / len(labels), correct
+        return first + total / len(labels), correct

@@ -225,8 +225,10 @@ class SoftmaxLearner:
                 X[at, : len(y)], Y[at, : len(y)], real[at, : len(y)] = x, y, True
             W = self._stack(models if models.ndim == 1 else models[members], len(members))
             Z = torch.bmm(X, W).add_(self._mask)
-            picked = torch.log_softmax(Z, dim=2).gather(2, Y[:, :, None])[:, :, 0]
-            sums = torch.where(real, -picked.double(), 0.0).numpy().sum(axis=1)
-            loss[members] = sums / real.sum(dim=1).numpy()
+            losses = -torch.log_softmax(Z, dim=2).gather(2, Y[:, :, None])[:, :, 0].double()
+            # Summed about the first, so that n equal losses have exactly that mean, whatever n.
+            first = losses[:, :1].nan_to_num(nan=0.0, posinf=0.0)
+            sums = torch.where(real, losses - first, 0.0).numpy().sum(axis=1)
+            loss[members] = first[:, 0].numpy() + sums / real.sum(dim=1).numpy()
             correct[members] = ((Z.argmax(dim=2) == Y) & real).sum(dim=1).numpy()
         return Evaluated(loss, correct)
