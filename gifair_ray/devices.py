@@ -6,8 +6,8 @@ systematically slow. The simulator knows a device's future; the simulated server
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np

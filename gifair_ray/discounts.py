@@ -1,8 +1,8 @@
 """Staleness discounts s(lag): how much less an update counts the older its starting point.
 
-    constant      1
-    polynomial    (1 + lag)^−a         FedAsync; a = ½ is FedBuff's 1/√(1 + lag)
-    hinge         1 if lag ≤ b, else 1/(a(lag − b) + 1)
+constant      1
+polynomial    (1 + lag)^−a         FedAsync; a = ½ is FedBuff's 1/√(1 + lag)
+hinge         1 if lag ≤ b, else 1/(a(lag − b) + 1)
 """
 
 from __future__ import annotations

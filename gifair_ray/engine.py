@@ -18,9 +18,9 @@ import numpy as np
 from gifair_ray import measure
 from gifair_ray.backend import Backend
 from gifair_ray.clock import Event
+from gifair_ray.commands import Command, Publish, Record, Submit
 from gifair_ray.protocol import Params, TrainJob
 from gifair_ray.recorder import Recorder
-from gifair_ray.commands import Command, Publish, Record, Submit
 from gifair_ray.scenario import Scenario
 from gifair_ray.world import State, World
 
@@ -83,9 +83,7 @@ class Engine:
             events = [(moment, event), *together]
             needs = [job for _, one in events for job in one.needs]
             found = dict(zip(needs, self._collect(needs), strict=True))
-            self._carry_out(
-                world.scenario.policy.handle_together(world, state, events, found)
-            )
+            self._carry_out(world.scenario.policy.handle_together(world, state, events, found))
             return
         results = dict(zip(event.needs, self._collect(event.needs), strict=True))
         if event.kind == "evaluated":

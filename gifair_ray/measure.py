@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from gifair_ray import objective
 from gifair_ray.clock import Event
+from gifair_ray.commands import Command, Commands, Record, Results, Submit, nullable
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
-from gifair_ray.commands import Command, Commands, Record, Results, Submit, nullable
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +35,8 @@ def audit_interval(world: World) -> int:
         return every
     takes_part = world.scenario.sampling.inclusion(world.p)
     evaluation = float(np.sum(world.population.train)) / 3
-    return math.ceil(10 * evaluation / float(np.dot(takes_part, world.passes + world.evaluation_passes)))
+    work = float(np.dot(takes_part, world.passes + world.evaluation_passes))
+    return math.ceil(10 * evaluation / work)
 
 
 def audit_if_due(world: World, state: State) -> Commands:

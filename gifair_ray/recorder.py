@@ -40,8 +40,7 @@ def to_table(name: str, records: Sequence[Columns]) -> pa.Table:
             raise RunFailed(f"table {name}: columns {sorted(record.keys() ^ set(schema.names))}")
     lengths = [_rows(record) for record in records]
     columns = [
-        _column([record[field.name] for record in records], lengths, field.type)
-        for field in schema
+        _column([record[field.name] for record in records], lengths, field.type) for field in schema
     ]
     return pa.table(columns, schema=schema)
 
@@ -170,8 +169,6 @@ class FolderRecorder(Recorder):
     def _flush(self) -> None:
         for table, records in self._records.items():
             if records:
-                write_segment(
-                    self._folder, table, self._segments[table], to_table(table, records)
-                )
+                write_segment(self._folder, table, self._segments[table], to_table(table, records))
                 self._segments[table] += 1
                 records.clear()

@@ -54,8 +54,8 @@ class Sampling(Frozen):
     ) -> tuple[Ints, Ints]:
         """(clients in ascending order, how many slots each fills), among those online.
 
-        `cumulative` is Σ_{j≤k} p_j; `m` may ask for another number of slots. Fewer than m slots are filled if fewer clients are online;
-        none at all if nobody is.
+        `cumulative` is Σ_{j≤k} p_j; `m` may ask for another number of slots than usual. Fewer are
+        filled if fewer clients are online; none at all if nobody is.
         """
         K = len(cumulative)
         m = self.slots(K) if m is None else m if self.scheme == "p-replace" else min(m, K)

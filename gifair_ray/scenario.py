@@ -22,7 +22,7 @@ from gifair_ray.aggregators import Aggregator
 from gifair_ray.algorithms import ALGORITHMS
 from gifair_ray.availability import Availability
 from gifair_ray.config import Frozen
-from gifair_ray.devices import Devices
+from gifair_ray.devices import Devices, GroupDevices
 from gifair_ray.errors import BadInput
 from gifair_ray.explain import explain
 from gifair_ray.federation import DataSource, Split
@@ -122,12 +122,17 @@ class Scenario(Frozen):
                 "clients may drop out, and would only be missed at policy.timeout_s, which is "
                 "infinite: set it, or policy.notice = 'disconnect'"
             )
+        if (self.policy.kind == "fedasync") != (self.aggregator.kind == "mixing"):
+            raise ValueError(
+                "policy.kind = 'fedasync' mixes models, other policies sum changes: it goes with "
+                "aggregator.kind = 'mixing', and they do not (algorithm = 'fedasync' sets both)"
+            )
         return self
 
     def _nobody_fails(self) -> bool:
-        groups = [group.dropout for group in self.devices.groups.values() if group.dropout]
-        spreads = [self.devices.dropout, *groups]
-        never = all(s.dist == "constant" and s.value == 0 for s in spreads)
+        profiles: list[Devices | GroupDevices] = [self.devices, *self.devices.groups.values()]
+        always = [(p.dropout, 0.0) for p in profiles] + [(p.lifetime_s, math.inf) for p in profiles]
+        never = all(s is None or (s.dist == "constant" and s.value == v) for s, v in always)
         return never and self.availability.reliable
 
     def table(self) -> dict[str, Any]:

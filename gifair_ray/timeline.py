@@ -93,15 +93,15 @@ def timeline(
     upload = latency + transfer_s(up_bytes, fleet.up_mbps[clients])
     deadline = send + timeout_s
     training, finishing = passes * pace, after * pace
-    done = None
+    done = steps
     if steps is not None:
         done = _steps_in_time(steps, training, deadline - start - finishing - upload)
         training = training * (done / steps)
     compute = wait + training + finishing
     end = start + compute
     arrival = end + upload
-    if done is not None:  # rounding must not make late who has stopped in time
-        arrival = np.where(done < steps, np.minimum(arrival, deadline), arrival)
+    if steps is not None:  # rounding must not make late who has stopped in time
+        arrival = np.where(done != steps, np.minimum(arrival, deadline), arrival)
     outcome = np.full(len(clients), COMPLETED, dtype="U9")
     lost = np.full(len(clients), np.inf)
 

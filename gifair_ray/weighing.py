@@ -84,5 +84,5 @@ def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:
     if policy.own_discount:
         # With its own discount as one more observation, a client's first update weighs 1.
         mean = (state.discounts[clients] + s) / (state.aggregated[clients] + 1)
-        return out * s / mean
-    return out * s
+        return np.asarray(out * s / mean)
+    return np.asarray(out * s)

@@ -55,7 +55,7 @@ class World:
         work, reports = scenario.work, scenario.weighting.reports
         p = objective.shares(population.train)
         fleet = scenario.devices.build(scenario.seed, population)
-        evaluations = len(reports) * fleet.eval_fraction * population.train
+        evaluations = population.train * np.float64(len(reports) * fleet.eval_fraction)
         return World(
             scenario=scenario,
             population=population,
@@ -73,7 +73,7 @@ class World:
     @cached_property
     def durations(self) -> Floats:
         """What a dispatch is expected to take each client: no jitter, no failures."""
-        fleet, size = self.fleet, np.int64(self.model_bytes)
+        fleet, size = self.fleet, self.model_bytes
         network = transfer_s(size, fleet.down_mbps) + transfer_s(size, fleet.up_mbps)
         compute = (self.passes + self.evaluation_passes) * fleet.sample_s
         return 2 * fleet.latency_s + network + compute

@@ -32,9 +32,8 @@ class Bernoulli(Availability):
     )
 
     def build(self, seed: int, population: Population) -> Calendar:
-        return _Bernoulli(
-            seed, per_client("availability.groups", self.offline, self.groups, population), self.retry_s
-        )
+        offline = per_client("availability.groups", self.offline, self.groups, population)
+        return _Bernoulli(seed, offline, self.retry_s)
 
 
 @dataclass(frozen=True)

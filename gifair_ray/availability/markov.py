@@ -32,9 +32,10 @@ class Markov(Availability):
     groups_off_s: dict[str, float] = Field({}, description="mean time offline of groups, by name")
 
     def build(self, seed: int, population: Population) -> Calendar:
-        on = per_client("availability.groups_on_s", self.on_s, self.groups_on_s, population, (1e-9, 1e18))
-        off = per_client("availability.groups_off_s", self.off_s, self.groups_off_s, population, (1e-9, 1e18))
-        return _Markov(seed, on, off)
+        key, limits = "availability.groups_on_s", (1e-9, 1e18)
+        on = per_client(key, self.on_s, self.groups_on_s, population, limits)
+        key = "availability.groups_off_s"
+        return _Markov(seed, on, per_client(key, self.off_s, self.groups_off_s, population, limits))
 
 
 @dataclass(frozen=True)

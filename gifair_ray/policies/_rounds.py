@@ -65,9 +65,7 @@ class Rounds(Policy):
         """How many slots are drawn for a round that wants m."""
         return m
 
-    def send(
-        self, world: World, state: State, drawn: Drawn, holding: Ints
-    ) -> tuple[Ints, float]:
+    def send(self, world: World, state: State, drawn: Drawn, holding: Ints) -> tuple[Ints, float]:
         """Dispatch a cohort: its rows, and when the round closes."""
         rows = dispatch(world, state, *drawn, state.now, holding=holding)
         return rows, float(state.flights["notice"][rows].max())
@@ -75,11 +73,13 @@ class Rounds(Policy):
     # Rules
 
     def begin(self, world: World, state: State) -> Commands:
-        lanes = self.lanes(world)
-        state.policy = {lane.number: LaneState() for lane in lanes}
+        state.policy = {lane.number: LaneState() for lane in self.lanes(world)}
         if world.scenario.weighting.bootstrap and not state.should_stop(world):
             return self._bootstrap(world, state)
-        return [command for lane in lanes for command in self._open(world, state, lane)]
+        return self._open_all(world, state)
+
+    def _open_all(self, world: World, state: State) -> Commands:
+        return [command for lane in self.lanes(world) for command in self._open(world, state, lane)]
 
     def _bootstrap(self, world: World, state: State) -> Commands:
         everybody = np.arange(world.K)
@@ -95,7 +95,7 @@ class Rounds(Policy):
             return self._bootstrap(world, state)
         if event.kind == "bootstrapped":
             commands = answered(world, state, event.payload, results)
-            return commands + [c for lane in self.lanes(world) for c in self._open(world, state, lane)]
+            return commands + self._open_all(world, state)
         if event.kind == "ranked":
             lane, request, drawn = event.payload
             commands = answered(world, state, request, results)

@@ -124,7 +124,8 @@ class Stream(Stale):
             commands += answered(world, state, request, results)
             if chosen is not None:
                 holding = request.clients[request.reached]
-                commands += self._send(world, state, *chosen, holding)
+                clients, slots = chosen
+                commands += self._send(world, state, clients, slots, holding)
             else:
                 stream.asking = False
         return commands + self._go_on(world, state)
@@ -179,8 +180,9 @@ class Stream(Stale):
             following = state.clock.peek()
             self._free(world, state, row)
             commands += self._update(world, state) + measure.evaluate_if_due(world, state)
-            soon = following is not None and following[0] < state.now + world.shortest
-            if soon and following[1].kind == "arrived" and not state.should_stop(world):
+            time, kind = (np.inf, "") if following is None else (following[0], following[1].kind)
+            soon = kind == "arrived" and time < state.now + world.shortest
+            if soon and not state.should_stop(world):
                 stream.vacant -= 1
                 stream.owed = state.now
             else:
