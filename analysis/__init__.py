@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gifair_ray.analysis.compare import Group, Row, Summary, compare, render, summarise
 from gifair_ray.analysis.load import RunTables, find_runs, load
+from gifair_ray.analysis.paired import paired, render_paired
 
 if TYPE_CHECKING:
     from gifair_ray.analysis.plots import compare_groups, group_losses
@@ -24,7 +25,9 @@ __all__ = [
     "find_runs",
     "group_losses",
     "load",
+    "paired",
     "render",
+    "render_paired",
     "summarise",
 ]
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +57,21 @@ def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) ->
         return pa.array([value for piece in pieces for value in piece], kind)
     if all(piece is None for piece in pieces):
         return pa.nulls(sum(lengths), kind)
-    values = np.concatenate([_floats(p, n) for p, n in zip(pieces, lengths, strict=True)])
-    null = ~np.isfinite(values)
+    parts = [_floats(piece, rows) for piece, rows in zip(pieces, lengths, strict=True)]
+    values, null = (np.concatenate(part) for part in zip(*parts, strict=True))
     if pa.types.is_integer(kind):
         return pa.array(np.where(null, 0, values).astype(np.int64), kind, mask=null)
     return pa.array(values, kind, mask=null)
 
 
-def _floats(piece: Any, rows: int) -> npt.NDArray[np.float64]:
-    """A piece of a column as floats in which null is NaN."""
+def _floats(piece: Any, rows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """A piece of a column as floats, and which of them are null."""
     if piece is None:
-        return np.full(rows, np.nan)
+        return np.zeros(rows), np.ones(rows, dtype=np.bool_)
     if isinstance(piece, Nullable):
-        return piece.values
-    return np.array([np.nan if value is None else value for value in piece], dtype=np.float64)
+        return piece.values, ~np.isfinite(piece.values)
+    null = np.array([value is None for value in piece], dtype=np.bool_)
+    return np.array([0 if value is None else value for value in piece], dtype=np.float64), null
 
 
 class Recorder:
@@ -150,21 +152,22 @@ class FolderRecorder(Recorder):
         rows, flushed = 0, time.monotonic()
         last = False
         while not last:
-            try:
+            item: tuple[str, Columns] | None = ("", {})
+            with suppress(queue.Empty):
                 item = self._queue.get(timeout=FLUSH_S)
-                last = item is None
-                if item is not None:
+            last = item is None
+            if self._failure is not None:
+                continue  # to its end, so that nobody waits for room in the queue
+            try:
+                if item is not None and item[0]:
                     self._records[item[0]].append(item[1])
                     rows += _rows(item[1])
-            except queue.Empty:
-                pass
-            due = rows >= FLUSH_ROWS or time.monotonic() - flushed >= FLUSH_S
-            if self._failure is None and rows and (due or last):
-                try:
+                due = rows >= FLUSH_ROWS or time.monotonic() - flushed >= FLUSH_S
+                if rows and (due or last):
                     self._flush()
-                except BaseException as error:  # handed to the event loop, which raises it
-                    self._failure = error
-                rows, flushed = 0, time.monotonic()
+                    rows, flushed = 0, time.monotonic()
+            except BaseException as error:  # handed to the event loop, which raises it
+                self._failure = error
 
     def _flush(self) -> None:
         for table, records in self._records.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ import gifair_ray
 from gifair_ray import digest, recorder
 from gifair_ray.digest import canonical, model_hash, run_digest, table_chain
 from gifair_ray.errors import RunFailed
-from gifair_ray.recorder import FolderRecorder, Recorder, to_batch
+from gifair_ray.commands import nullable
+from gifair_ray.recorder import FolderRecorder, Recorder, to_table
 from gifair_ray.results import read_manifest, read_table
 from gifair_ray.tables import DIGESTED, TABLES
 
@@ -205,15 +207,32 @@ def losses(*rows, **changes):
 
 
 def test_columns_of_every_kind():
-    masked = np.ma.masked_array([1.0, 2.0, np.nan], [False, True, False])
-    whole = np.ma.masked_invalid(np.array([3.0, np.inf, np.nan]))
-    columns = losses((0, 0.1), (1, 0.2), (2, 0.3), loss=masked, age=whole)
-    batch = to_batch("losses", columns)
-    assert batch.schema == TABLES["losses"]
-    assert batch["age"].to_pylist() == [3, None, None]
-    assert batch["loss"].to_pylist()[:2] == [1.0, None]
-    assert math.isnan(batch["loss"][2].as_py())  # a NaN that is not masked is a value
-    assert to_batch("losses", losses((0, 0.1)))["age"].to_pylist() == [None]
+    whole = nullable(np.array([3.0, np.inf, np.nan]))
+    columns = losses((0, 0.1), (1, 0.2), (2, np.nan), age=whole)
+    rows = to_table("losses", [columns])
+    assert rows.schema == TABLES["losses"]
+    assert rows["age"].to_pylist() == [3, None, None]
+    assert rows["loss"].to_pylist()[:2] == [0.1, 0.2]
+    assert math.isnan(rows["loss"][2].as_py())  # a NaN in a plain column is a value
+    assert to_table("losses", [losses((0, 0.1))])["age"].to_pylist() == [None]
+
+
+@given(st.permutations(range(5)), st.data())
+@examples(60)
+def test_a_value_is_the_same_whatever_it_is_recorded_with(order, data):
+    records = [
+        losses((0, np.nan), (1, np.inf), age=[1, 2]),
+        losses((2, 0.5), age=None),
+        losses((3, 0.0), (4, 0.0), loss=nullable(np.array([np.nan, 2.0])), age=np.array([4, 5])),
+        losses((5, -np.inf), age=nullable(np.array([np.nan]))),
+        losses((6, 1.5), loss=[None], age=[None]),
+    ]
+    records = [records[i] for i in order[: data.draw(st.integers(1, 5))]]
+    together = to_table("losses", records)
+    alone = pa.concat_tables(to_table("losses", [record]) for record in records)
+    assert table_chain(together) == table_chain(alone)
+    for record in records:
+        assert len(record["client"]) == to_table("losses", [record]).num_rows
 
 
 @pytest.mark.parametrize(
@@ -228,12 +247,12 @@ def test_wrong_columns_are_refused_by_name(change, named):
     columns = losses((0, 0.1))
     change(columns)
     with pytest.raises(RunFailed, match=f"table losses: columns .*{named}"):
-        to_batch("losses", columns)
+        to_table("losses", [losses((0, 0.1)), columns])
 
 
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="length"):
-        to_batch("losses", losses((0, 0.1), (1, 0.2), basis=["local"]))
+        to_table("losses", [losses((0, 0.1), (1, 0.2), basis=["local"])])
 
 
 def test_memory_and_folder_hold_the_same(tmp_path, monkeypatch):
@@ -285,18 +304,38 @@ def fail(*args):
     raise OSError(28, "No space left on device")
 
 
+def wait_for_failure(writer):
+    until = time.monotonic() + 60
+    while writer._failure is None and time.monotonic() < until:
+        time.sleep(0.001)
+    assert writer._failure is not None
+
+
 def test_an_error_of_the_writer_reaches_whoever_adds(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     (tmp_path / "tables").write_text("a file where a folder should be")
     writer = FolderRecorder(tmp_path)
     writer.add("losses", losses((0, 0.1)))
-    writer._thread.join(60)
-    assert not writer._thread.is_alive()
+    wait_for_failure(writer)
     for _ in range(2):
         with pytest.raises(RunFailed, match=f"cannot write results to {tmp_path}"):
             writer.add("losses", losses((1, 0.2)))
         with pytest.raises(RunFailed, match="what was written before is complete"):
             writer.close()
+    assert not writer._thread.is_alive()
+
+
+def test_a_writer_that_has_failed_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "QUEUED", 1)
+    monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
+    monkeypatch.setattr(recorder, "write_segment", fail)
+    writer = FolderRecorder(tmp_path)
+    with pytest.raises(RunFailed, match="No space left on device"):
+        for i in range(10_000):  # more than there is room for
+            writer.add("losses", losses((0, float(i))))
+    with pytest.raises(RunFailed, match="No space left on device"):
+        writer.close()
+    assert not writer._thread.is_alive()
 
 
 def test_an_error_of_the_last_write_is_raised_on_closing(tmp_path, monkeypatch):
@@ -307,12 +346,16 @@ def test_an_error_of_the_last_write_is_raised_on_closing(tmp_path, monkeypatch):
         writer.close()
 
 
-def test_rows_that_do_not_fit_a_table_reach_the_loop_too(tmp_path):
+@pytest.mark.parametrize("record", [{"client": [1]}, {"client": None}, {"client": 1}, {}], ids=str)
+def test_rows_that_do_not_fit_a_table_reach_the_loop_too(tmp_path, monkeypatch, record):
+    monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     writer = FolderRecorder(tmp_path)
-    writer.add("losses", {"client": [1]})
-    writer._thread.join(60)
-    with pytest.raises(RunFailed, match="table losses: columns"):
+    writer.add("losses", record)
+    wait_for_failure(writer)
+    with pytest.raises(RunFailed, match="cannot write results"):
         writer.add("losses", losses((0, 0.1)))
+    with pytest.raises(RunFailed, match="cannot write results"):
+        writer.close()
 
 
 SCENARIO = {

@@ -312,7 +312,8 @@ def test_virtual_time_never_runs_backwards(world, ranks):
 @given(rough_worlds(), st.sampled_from(["estimated", "exact"]))
 def test_every_dispatch_is_accounted_for_once(world, ranks):
     done = run(NOISY, gifair(0.5, ranks), world)
-    rounds, dispatches = done.table("rounds"), done.table("dispatches").to_pylist()
+    rounds = done.table("rounds")
+    dispatches = done.table("dispatches").sort_by("dispatch").to_pylist()
     at_the_end = done.table("participation").to_pylist()[-9:]
     assert [row["client"] for row in at_the_end] == list(range(9))
     for row in at_the_end:
@@ -322,7 +323,8 @@ def test_every_dispatch_is_accounted_for_once(world, ranks):
         assert {o: row[o.replace("-", "_")] for o in OUTCOMES} == {o: ends[o] for o in OUTCOMES}
         assert [d["ordinal"] for d in own] == list(range(len(own)))
         lost = [d for d in own if d["outcome"] != "completed"]
-        assert row["bytes"] == sum(d["bytes_down"] + d["bytes_up"] for d in own)
+        questions = row["bytes"] - sum(d["bytes_down"] + d["bytes_up"] for d in own)
+        assert questions == 0 if ranks == "estimated" else questions >= 0
         assert row["wasted_bytes"] == sum(d["bytes_down"] + d["bytes_up"] for d in lost)
         assert row["busy_s"] == pytest.approx(sum(d["end_s"] - d["start_s"] for d in own))
         assert row["wasted_s"] == pytest.approx(sum(d["end_s"] - d["start_s"] for d in lost))
@@ -375,7 +377,8 @@ def test_audits_look_and_do_not_touch(problem, ranks):
 @pytest.mark.parametrize("ranks", MODES)
 def test_a_message_carries_a_product_and_none_of_its_factors(ranks):
     assert [f.name for f in dataclasses.fields(Message)] == ["version", "clock", "tilt"]
-    assert [f.name for f in dataclasses.fields(TrainJob)] == ["id", "client", "ordinal", "message"]
+    fields = [f.name for f in dataclasses.fields(TrainJob)]
+    assert fields == ["id", "client", "ordinal", "message", "steps"]
     done = watch(merge(NOISY, gifair(0.7, ranks, initial="bootstrap")))
     clients = done.table("clients").to_pylist()
     members = Counter(row["group"] for row in clients)
@@ -390,6 +393,7 @@ def test_a_message_carries_a_product_and_none_of_its_factors(ranks):
         product = lam * row["rank"] / (client["p"] * members[client["group"]])
         assert message.tilt == row["tilt"] == pytest.approx(product, rel=1e-12)
         assert type(message.tilt) is float
+        assert job.steps is None  # all of them
     assert any(row["rank"] for row in rows)
     # It is charged as one scalar of 8 bytes beside the model of 3 float64.
     model = 0 if ranks.startswith("exact") else 24  # they had the model when they were asked
@@ -454,10 +458,13 @@ def test_any_aggregator_keeps_buffers_within_the_values_of_the_clients(aggregato
     g = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     theta, models = g.standard_normal(trained + buffers), g.standard_normal((n, trained + buffers))
     weights = g.uniform(0.01, 2.0, n)
-    out = aggregator(theta, list(models), weights, trained)
-    base = np.zeros(trained) if isinstance(aggregator, PaperLiteral) else theta[:trained]
-    assert_allclose(out[:trained], base + weights @ (models[:, :trained] - base), atol=1e-12)
+    bases = g.standard_normal((n, trained + buffers))  # what each of them started from
+    out = aggregator(theta, list(models), list(bases), weights, trained)
+    literal = isinstance(aggregator, PaperLiteral)
+    start = np.zeros(trained) if literal else theta[:trained]
+    changes = models[:, :trained] - (0 if literal else bases[:, :trained])
+    assert_allclose(out[:trained], start + weights @ changes, atol=1e-12)
     assert_allclose(out[trained:], weights @ models[:, trained:] / weights.sum(), atol=1e-12)
     assert (out[trained:] >= models[:, trained:].min(axis=0) - 1e-12).all()
     assert (out[trained:] <= models[:, trained:].max(axis=0) + 1e-12).all()
-    assert_array_equal(aggregator(theta, [], np.zeros(0), trained), theta)
+    assert_array_equal(aggregator(theta, [], [], np.zeros(0), trained), theta)

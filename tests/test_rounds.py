@@ -76,10 +76,10 @@ class Absent(Availability):
             found[i] = min((s for s in starts if s < horizon[i] or s == t[i]), default=np.inf)
         return found
 
-    def next_online(self, t):
+    def next_online(self, t, clients=None):
         moments = [t, *(b for spans in self.away.values() for _, b in spans if b > t)]
-        everybody = np.arange(len(N))
-        return min((m for m in moments if self.online(everybody, m).any()), default=math.inf)
+        those = np.arange(len(N)) if clients is None else clients
+        return min((m for m in moments if self.online(those, m).any()), default=math.inf)
 
 
 def absent(**away):
@@ -93,7 +93,11 @@ def run(**changes):
 
 
 def column(found, table, name):
-    return found.table(table)[name].to_pylist()
+    """A column; dispatches in the order in which they were sent, not in which they ended."""
+    rows = found.table(table)
+    if table == "dispatches":
+        rows = rows.sort_by("dispatch")
+    return rows[name].to_pylist()
 
 
 def times(found):

@@ -53,6 +53,8 @@ def fleet(n=1, **columns):
         "latency_s": 0.25,
         "jitter": 0.0,
         "dropout": 0.0,
+        "lifetime_s": math.inf,
+        "hazard_growth": 1.0,
     }
     filled = {name: np.full(n, value) for name, value in normal.items()}
     filled |= {name: np.array(column, dtype=float) for name, column in columns.items()}
@@ -89,8 +91,9 @@ def fate(
 
 
 def told(found, client=0):
-    """One client's fate: (start, end, arrival, notice, outcome, uploaded)."""
-    return tuple(getattr(found, field.name)[client].item() for field in fields(found))
+    """One client's fate: (start, end, arrival, notice, outcome, uploaded[, steps])."""
+    columns = [getattr(found, field.name) for field in fields(found)]
+    return tuple(column[client].item() for column in columns if column is not None)
 
 
 def test_bytes_take_their_time():

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 
 from gifair_ray.cli import commands
+from gifair_ray.cli.whatif import whatif
 from gifair_ray.errors import BadInput, GifairError
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
@@ -79,14 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     run = chosen.add_parser("run", parents=[common], help="run a scenario or a study")
     run.add_argument("scenario", help="name of a scenario (see gifair list), or a TOML file")
     _add_changes(run)
-    run.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
-    run.add_argument("--backend", choices=("ray", "local"), default="ray")
-    run.add_argument("--workers", type=int, help="client actors (default: one per core)")
-    run.add_argument("--address", help="of a running Ray cluster, or auto")
-    run.add_argument(
-        "--clients-per-actor", type=int, help="give every actor so many clients of its own"
-    )
-    run.add_argument("--quiet", action="store_true", help="no progress; the result only")
+    run.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")
+    _add_running(run)
     run.set_defaults(do=commands.run)
 
     listing = chosen.add_parser("list", parents=[common], help="what there is to choose from")
@@ -95,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     show = chosen.add_parser("show", parents=[common], help="a scenario with every key, as TOML")
     show.add_argument("scenario", help="name of a scenario, or a TOML file")
     _add_changes(show)
+    show.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")
     show.set_defaults(do=commands.show)
 
     compare = chosen.add_parser("compare", parents=[common], help="runs side by side")
@@ -102,6 +98,18 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--split", choices=("train", "val", "test"), default="test")
     compare.add_argument("--plot", metavar="FILE", help="draw the groups' accuracies, PNG or SVG")
     compare.set_defaults(do=commands.compare)
+
+    what = chosen.add_parser(
+        "whatif", parents=[common], help="runs again with one thing changed, pair by pair"
+    )
+    what.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs of one variant")
+    _add_changes(what)
+    what.add_argument(
+        "--seeds", type=int, help="run both sides on so many seeds, instead of those in RUN"
+    )
+    what.add_argument("--split", choices=("train", "val", "test"), default="test")
+    _add_running(what)
+    what.set_defaults(do=whatif)
 
     plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
     plot.add_argument("run", metavar="RUN", help="folder of a run")
@@ -124,4 +132,14 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         metavar="A.B=C",
         help="change a key of the scenario, or take it away with A.B= ; may be given many times",
     )
-    parser.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
+    parser.add_argument("--backend", choices=("ray", "local"), default="ray")
+    parser.add_argument("--workers", type=int, help="client actors (default: one per core)")
+    parser.add_argument("--address", help="of a running Ray cluster, or auto")
+    parser.add_argument(
+        "--clients-per-actor", type=int, help="give every actor so many clients of its own"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress; the result only")
