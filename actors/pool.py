@@ -8,10 +8,11 @@ call per actor and version, and the results do not depend on who computed them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import ray
 
 from gifair_ray.actors.calls import wait
@@ -19,6 +20,18 @@ from gifair_ray.actors.client import RunSpec
 from gifair_ray.backend import Description, split_replies
 from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Params, TrainJob
 from gifair_ray.scenario import parse
+
+CHUNK_WORK = 1e8  # parameters × samples in one call, about a tenth of a second
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Jobs that were sent together, to whom, and what they are expected to cost."""
+
+    call: Any
+    jobs: list[TrainJob]
+    actor: int
+    cost: float
 
 
 class RayBackend:
@@ -28,13 +41,15 @@ class RayBackend:
         self._actors, self._per_actor = list(actors), clients_per_actor
         self._spec = ray.put(spec)
         self._models: dict[int, Any] = {}
-        self._chunks: dict[int, tuple[Any, list[TrainJob]]] = {}  # job → its chunk's call
+        self._chunks: dict[int, _Chunk] = {}  # by job
+        self._load = np.zeros(len(self._actors))  # cost of the chunks that each actor has
         self._parts: dict[int, list[tuple[Any, list[int]]]] = {}  # evaluation → calls, places
         self._done: dict[int, Any] = {}
         self._described: Description = wait([self._actors[0].describe.remote(self._spec)])[0]
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         work, sizes = parse(spec.scenario).work, self._described.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
+        self._chunk_cost = CHUNK_WORK / self._described.layout.size
 
     def describe(self) -> Description:
         return self._described
@@ -47,39 +62,53 @@ class RayBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         training = [job for job in jobs if isinstance(job, TrainJob)]
-        for actor, places in self._share_out([job.client for job in training]):
-            chunk = [training[i] for i in places]
-            theta = self._models[chunk[0].message.version]
-            call = actor.train.remote(self._spec, theta, chunk)
-            for job in chunk:
-                self._chunks[job.id] = (call, chunk)
+        for actor, places in self._share_out([job.client for job in training], self._load):
+            self._train(actor, [training[i] for i in places])
         for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
+            idle = np.zeros(len(self._actors))
             self._parts[evaluation.id] = [
-                (self._evaluate(actor, evaluation, places), places)
-                for actor, places in self._share_out(evaluation.clients.tolist())
+                (self._evaluate(self._actors[actor], evaluation, places), places)
+                for actor, places in self._share_out(evaluation.clients.tolist(), idle)
             ]
+
+    def _train(self, actor: int, jobs: list[TrainJob]) -> None:
+        """Send jobs to an actor: in one call, or in several if they are long.
+
+        Then the first of them can be collected while the others are under way.
+        """
+        chunk: list[TrainJob] = []
+        cost = 0.0
+        for i, job in enumerate(jobs):
+            chunk.append(job)
+            cost += float(self._cost[job.client])
+            if cost >= self._chunk_cost or i == len(jobs) - 1:
+                theta = self._models[chunk[0].message.version]
+                call = self._actors[actor].train.remote(self._spec, theta, chunk)
+                sent = _Chunk(call, chunk, actor, cost)
+                self._chunks |= {job.id: sent for job in chunk}
+                self._load[actor] += cost
+                chunk, cost = [], 0.0
 
     def _evaluate(self, actor: Any, job: EvaluateJob, places: list[int]) -> Any:
         part = replace(job, clients=job.clients[places], models=None)
         model = self._models[job.version] if job.models is None else job.models[places]
         return actor.evaluate.remote(self._spec, model, part)
 
-    def _share_out(self, clients: Sequence[int]) -> list[tuple[Any, list[int]]]:
+    def _share_out(
+        self, clients: Sequence[int], load: npt.NDArray[np.float64]
+    ) -> list[tuple[int, list[int]]]:
         """Which actor plays which of them: its own, or the costliest first to the idlest."""
         shares: list[list[int]] = [[] for _ in self._actors]
         if self._per_actor is not None:
             for place, client in enumerate(clients):
                 shares[client // self._per_actor].append(place)
         else:
-            load = np.zeros(len(self._actors))
-            costs = self._cost[list(clients)]
+            load, costs = load.copy(), self._cost[list(clients)]
             for place in np.argsort(-costs, kind="stable").tolist():
                 idlest = int(np.argmin(load))
                 shares[idlest].append(place)
                 load[idlest] += costs[place]
-        return [
-            (actor, places) for actor, places in zip(self._actors, shares, strict=True) if places
-        ]
+        return [(actor, sorted(places)) for actor, places in enumerate(shares) if places]
 
     def collect(self, ids: Sequence[int]) -> list[Any]:
         self._fetch_training([i for i in ids if i in self._chunks])
@@ -89,10 +118,11 @@ class RayBackend:
         return [self._done.pop(job_id) for job_id in ids]
 
     def _fetch_training(self, ids: Sequence[int]) -> None:
-        wanted = {self._chunks[i][0]: self._chunks[i][1] for i in ids}
-        for trained, jobs in zip(wait(list(wanted)), wanted.values(), strict=True):
-            self._done |= split_replies(jobs, trained)
-            for job in jobs:
+        wanted = list({id(chunk): chunk for chunk in map(self._chunks.__getitem__, ids)}.values())
+        for trained, chunk in zip(wait([chunk.call for chunk in wanted]), wanted, strict=True):
+            self._done |= split_replies(chunk.jobs, trained)
+            self._load[chunk.actor] -= chunk.cost
+            for job in chunk.jobs:
                 del self._chunks[job.id]
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gifair_ray.commands import Commands, Record, Results, Submit, nullable
 from gifair_ray.protocol import EvaluateJob
-from gifair_ray.timeline import timeline
+from gifair_ray.timeline import timeline, transfer_s
 from gifair_ray.world import SCALAR_BYTES, State, World
 
 Ints = npt.NDArray[np.int64]
@@ -31,6 +31,10 @@ class Request:
         """The job whose result holds the answers."""
         return () if self.job is None else (self.job,)
 
+    def holders(self, version: int) -> Ints:
+        """Clients that have this version of the model, because it is the one they evaluated."""
+        return self.clients[self.reached & (version == self.version)]
+
 
 def ask(world: World, state: State, clients: Ints) -> tuple[Request, Commands]:
     """Send the model to clients for evaluation: a model down, a scalar up, an evaluation pass.
@@ -39,18 +43,20 @@ def ask(world: World, state: State, clients: Ints) -> tuple[Request, Commands]:
     is training answers as `policy.busy_asked` says: at once (training goes on beside it), when it
     is done, or not at all.
     """
-    policy = world.scenario.policy
-    busy = state.is_busy(clients)
+    policy, fleet = world.scenario.policy, world.fleet
+    busy = state.row_of[clients] >= 0  # not those that are only about to be sent work
     if policy.busy_asked == "skip":
         clients, busy = clients[~busy], busy[~busy]
     wait = np.zeros(len(clients))
     if policy.busy_asked == "wait" and busy.any():
-        wait[busy] = np.maximum(state.busy_until[clients[busy]] - state.now, 0.0)
+        them = clients[busy]
+        download = fleet.latency_s[them] + transfer_s(world.model_bytes, fleet.down_mbps[them])
+        wait[busy] = np.maximum(state.busy_until[them] - (state.now + download), 0.0)
     fate = timeline(
-        world.fleet, world.calendar, world.scenario.seed, "ask",
+        fleet, world.calendar, world.scenario.seed, "ask",
         clients, state.asked[clients], state.now,
         np.full(len(clients), world.model_bytes), np.full(len(clients), SCALAR_BYTES),
-        world.population.train[clients] * np.float64(world.fleet.eval_fraction),
+        world.population.train[clients] * np.float64(fleet.eval_fraction),
         policy.timeout_s, policy.notice, wait=wait,
     )  # fmt: skip
     state.asked[clients] += 1

@@ -42,8 +42,9 @@ def audit_interval(world: World) -> int:
 def audit_if_due(world: World, state: State) -> Commands:
     """At the moment of a dispatch: compare the ranks in use with those at the current model."""
     every = audit_interval(world)
-    if not every or state.version % every:
+    if not every or state.version % every or state.version == state.audited_version:
         return []
+    state.audited_version = state.version
     return _audit(world, state, in_use=True)
 
 
@@ -64,7 +65,7 @@ def audited(world: World, state: State, event: Event, results: Results) -> Comma
     groups, d, lam = world.population.groups, world.population.d, world.rule.lam or 0.0
     exact: Floats = results[event.needs[0]].loss
     L = objective.group_losses(exact, groups, d)
-    if r_used is not None:
+    if r_used is not None and version == state.version:
         H = objective.penalised_objective(exact, world.p, groups, d, lam)
         state.audited = H, objective.rank_error(exact, r_used, groups, d, lam)
     age_mean, age_max = _by_group(ages, groups, d)

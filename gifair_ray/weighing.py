@@ -19,6 +19,7 @@ from pydantic import Field
 from gifair_ray.discounts import Discount
 from gifair_ray.policies import Policy
 from gifair_ray.sampling import aggregation_weights
+from gifair_ray.tables import OUTCOMES
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
@@ -58,10 +59,10 @@ def reliability(world: World, state: State, clients: Ints) -> Floats:
     if world.scenario.policy.reliability == "known":
         return np.maximum(1.0 - world.fleet.dropout[clients], 1e-6)
     counts = state.participation.counts
-    # The answer that is being weighed is not in `completed` yet, but its dispatch is counted.
-    return np.asarray(
-        (1.0 + counts["completed"][clients]) / np.maximum(counts["selected"][clients], 1)
-    )
+    # The answer that is being weighed is not counted yet; what is still under way says nothing.
+    answers = 1 + counts["completed"][clients]
+    ended = 1 + sum(counts[outcome][clients] for outcome in OUTCOMES)
+    return np.asarray(answers / ended)
 
 
 def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:

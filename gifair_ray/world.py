@@ -73,8 +73,10 @@ class World:
     @cached_property
     def durations(self) -> Floats:
         """What a dispatch is expected to take each client: no jitter, no failures."""
-        fleet, size = self.fleet, self.model_bytes
-        network = transfer_s(size, fleet.down_mbps) + transfer_s(size, fleet.up_mbps)
+        fleet, reports = self.fleet, self.scenario.weighting.reports
+        down = self.model_bytes + (0 if self.rule.lam is None else SCALAR_BYTES)
+        up = self.model_bytes + SCALAR_BYTES * len(reports)
+        network = transfer_s(down, fleet.down_mbps) + transfer_s(up, fleet.up_mbps)
         compute = (self.passes + self.evaluation_passes) * fleet.sample_s
         return 2 * fleet.latency_s + network + compute
 
@@ -155,7 +157,8 @@ class State:
     next_evaluation: float = 0.0
     personal: dict[int, Params] = field(default_factory=dict)
     audited: tuple[float, float] | None = None
-    """(H, δ) at the model that the current round started from."""
+    """(H, δ) at the model that the current round started from; and the last version audited."""
+    audited_version: int = -1
     finished: bool = False
     policy: Any = None
     """What the participation policy keeps between events."""

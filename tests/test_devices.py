@@ -227,6 +227,9 @@ def test_a_group_that_does_not_exist_is_refused():
         ("jitter", math.inf, r"inf .*\[0, inf\)"),
         ("dropout", 1.5, r"1.5 .*\[0, 1\]"),
         ("dropout", -0.5, r"-0.5 .*\[0, 1\]"),
+        ("lifetime_s", 0.0, r"0 .*\(0, inf\]"),
+        ("hazard_growth", 0.0, r"0 .*\(0, inf\)"),
+        ("hazard_growth", math.inf, r"inf .*\(0, inf\)"),
     ],
 )
 def test_impossible_devices_are_refused_by_client_and_limit(name, value, limits):
@@ -241,8 +244,8 @@ def test_impossible_devices_are_refused_by_client_and_limit(name, value, limits)
         devices.build(1, population(4))
 
 
-@pytest.mark.parametrize("name", ["up_mbps", "down_mbps"])
-def test_a_network_may_be_infinitely_fast(name):
+@pytest.mark.parametrize("name", ["up_mbps", "down_mbps", "lifetime_s"])
+def test_a_network_may_be_infinitely_fast_and_a_device_immortal(name):
     fleet = Devices(**{name: math.inf}).build(1, population(2))
     assert getattr(fleet, name).tolist() == [math.inf] * 2
 

@@ -15,9 +15,9 @@ from profiles import examples
 
 import gifair_ray
 from gifair_ray import digest, recorder
+from gifair_ray.commands import nullable
 from gifair_ray.digest import canonical, model_hash, run_digest, table_chain
 from gifair_ray.errors import RunFailed
-from gifair_ray.commands import nullable
 from gifair_ray.recorder import FolderRecorder, Recorder, to_table
 from gifair_ray.results import read_manifest, read_table
 from gifair_ray.tables import DIGESTED, TABLES
@@ -214,6 +214,12 @@ def test_columns_of_every_kind():
     assert rows["age"].to_pylist() == [3, None, None]
     assert rows["loss"].to_pylist()[:2] == [0.1, 0.2]
     assert math.isnan(rows["loss"][2].as_py())  # a NaN in a plain column is a value
+    some = losses((0, 0.1), (1, 0.2), loss=nullable(np.array([1.0, np.nan])))
+    assert to_table("losses", [some])["loss"].to_pylist() == [1.0, None]
+    # A NaN in a plain column stays a value beside a record whose nulls are NaN.
+    beside = to_table("losses", [columns, some])["loss"].to_pylist()
+    assert math.isnan(beside[2])
+    assert beside[:2] + beside[3:] == [0.1, 0.2, 1.0, None]
     assert to_table("losses", [losses((0, 0.1))])["age"].to_pylist() == [None]
 
 
@@ -330,9 +336,13 @@ def test_a_writer_that_has_failed_keeps_nobody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     monkeypatch.setattr(recorder, "write_segment", fail)
     writer = FolderRecorder(tmp_path)
-    with pytest.raises(RunFailed, match="No space left on device"):
-        for i in range(10_000):  # more than there is room for
+
+    def add_more_than_there_is_room_for():
+        for i in range(10_000):
             writer.add("losses", losses((0, float(i))))
+
+    with pytest.raises(RunFailed, match="No space left on device"):
+        add_more_than_there_is_room_for()
     with pytest.raises(RunFailed, match="No space left on device"):
         writer.close()
     assert not writer._thread.is_alive()
@@ -346,15 +356,24 @@ def test_an_error_of_the_last_write_is_raised_on_closing(tmp_path, monkeypatch):
         writer.close()
 
 
-@pytest.mark.parametrize("record", [{"client": [1]}, {"client": None}, {"client": 1}, {}], ids=str)
-def test_rows_that_do_not_fit_a_table_reach_the_loop_too(tmp_path, monkeypatch, record):
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"client": [1]}, "table losses: columns"),
+        ({"client": None}, "cannot write results"),
+        ({"client": 1}, "cannot write results"),
+        ({}, "cannot write results"),
+    ],
+    ids=str,
+)
+def test_rows_that_do_not_fit_a_table_reach_the_loop_too(tmp_path, monkeypatch, record, message):
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     writer = FolderRecorder(tmp_path)
     writer.add("losses", record)
     wait_for_failure(writer)
-    with pytest.raises(RunFailed, match="cannot write results"):
+    with pytest.raises(RunFailed, match=message):
         writer.add("losses", losses((0, 0.1)))
-    with pytest.raises(RunFailed, match="cannot write results"):
+    with pytest.raises(RunFailed, match=message):
         writer.close()
 
 

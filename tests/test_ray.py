@@ -42,6 +42,27 @@ VARIANTS = {
         "weighting": {"lambda_fraction": 0.8, "ranks": "exact"},
         "availability": {"kind": "blocks", "block_s": 30.0, "offline": 0.2},
     },
+    "deadline": {
+        "algorithm": "gifair-per",
+        "weighting": {"lambda_fraction": 0.8},
+        "policy": {"kind": "deadline", "quantile": 0.6, "partial": True, "discarded": "kept"},
+    },
+    "carried": {"policy": {"kind": "deadline", "quantile": 0.4, "late": "carry"}},
+    "overselect": {"policy": {"kind": "overselect", "factor": 1.5, "failures": "corrected"}},
+    "fedbuff": {
+        "algorithm": "gifair-global",
+        "weighting": {"lambda_fraction": 0.8, "ranks": "received"},
+        "policy": {"kind": "fedbuff", "concurrency": 6, "buffer": 3, "rates": "empirical"},
+    },
+    "fedbuff, plain": {"policy": {"kind": "fedbuff", "concurrency": 4, "buffer": 4}},
+    "fedbuff, exact": {
+        "algorithm": "gifair-global",
+        "weighting": {"lambda_fraction": 0.8, "ranks": "exact"},
+        "policy": {"kind": "fedbuff", "concurrency": 6, "buffer": 3, "exact": "pipelined"},
+        "availability": {"kind": "markov", "on_s": 20.0, "off_s": 5.0},
+    },
+    "fedasync": {"algorithm": "fedasync", "sampling": {"scheme": "all"}},
+    "tiers": {"policy": {"kind": "tiers", "tiers": 2}},
     "per, mlp": {
         "algorithm": "gifair-per",
         "weighting": {"lambda_fraction": 0.8},

@@ -71,6 +71,8 @@ def fate(
     passes=4.0,
     timeout_s=math.inf,
     notice="disconnect",
+    send=SEND,
+    **more,
 ):
     n = len(clients)
     k = np.array(clients)
@@ -81,12 +83,13 @@ def fate(
         purpose,
         k,
         np.zeros(n, dtype=np.int64) if ordinals is None else np.array(ordinals),
-        SEND,
+        send,
         np.full(n, 1_000_000),
         np.full(n, 500_000),
         np.full(n, passes),
         timeout_s,
         notice,
+        **more,
     )
 
 
@@ -186,6 +189,131 @@ def test_a_reply_that_takes_no_time_to_compute_can_be_dropped_too():
 
 def test_being_asked_for_a_loss_is_no_training_to_drop_out_of():
     assert told(fate(fleet(dropout=[1.0]), purpose="ask"))[4] == "completed"
+
+
+# Lifetimes: the longer the work, the likelier a client drops out
+
+
+N = 4000
+Z = NormalDist().inv_cdf(1 - 1e-7 / 2)  # fails once in 10^7 seeds; the seed is fixed
+
+
+def mortal(life, growth, passes, **more):
+    """N dispatches of a client that computes half a second per pass."""
+    devices = fleet(1, lifetime_s=[life], hazard_growth=[growth])
+    return fate(devices, clients=[0] * N, ordinals=range(N), passes=passes, **more)
+
+
+@pytest.mark.parametrize("growth", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("compute", [0.5, 2.0, 5.0])
+def test_the_probability_of_dropping_out_grows_with_the_work_as_weibull_says(growth, compute):
+    found = mortal(2.0, growth, 2 * compute)
+    dropped = found.outcome == "dropped"
+    q = 1 - math.exp(-((compute / 2.0) ** growth))
+    assert abs(dropped.sum() - q * N) < Z * math.sqrt(q * (1 - q) * N)
+    assert set(found.outcome[~dropped].tolist()) <= {"completed"}
+    assert (found.end[~dropped] == START + compute).all()
+    # When they drop out, it is by the same law, cut off where the work is done.
+    F = np.sort(1 - np.exp(-((found.busy[dropped] / 2.0) ** growth))) / q
+    n = len(F)
+    gap = np.abs(F - (np.arange(n) + 0.5) / n).max()
+    assert math.sqrt(n) * gap < math.sqrt(-math.log(1e-7 / 2) / 2)  # Kolmogorov and Smirnov
+
+
+def test_a_client_that_drops_out_of_short_work_drops_out_of_longer_work_at_the_same_moment():
+    short, long = mortal(2.0, 1.5, 3.0), mortal(2.0, 1.5, 8.0)
+    dropped = short.outcome == "dropped"
+    assert (short.end[dropped] == long.end[dropped]).all()
+    assert (long.outcome[dropped] == "dropped").all()
+    assert (long.outcome == "dropped").sum() > dropped.sum() > 0
+
+
+def test_lifetimes_and_dropout_come_to_whatever_is_first():
+    devices = {"lifetime_s": [2.0], "hazard_growth": [2.0]}
+    both = fate(fleet(dropout=[1.0], **devices), clients=[0] * N, ordinals=range(N))
+    dropout = fate(fleet(dropout=[1.0]), clients=[0] * N, ordinals=range(N))
+    life = mortal(2.0, 2.0, 4.0)
+    assert both.end.tolist() == np.minimum(dropout.end, life.end).tolist()
+    assert set(both.outcome.tolist()) == {"dropped"}
+    assert 0 < (life.end < dropout.end).sum() < N
+
+
+def test_only_training_wears_a_client_out():
+    assert set(mortal(1e-9, 1.0, 4.0, purpose="ask").outcome.tolist()) == {"completed"}
+    assert set(mortal(1e-9, 1.0, 4.0).outcome.tolist()) == {"dropped"}
+    assert set(mortal(math.inf, 1.0, 4.0).outcome.tolist()) == {"completed"}
+    found = fate(fleet(3, lifetime_s=[math.inf, 1e-9, math.inf]), clients=(0, 1, 2))
+    assert found.outcome.tolist() == ["completed", "dropped", "completed"]
+
+
+# Work that begins later, takes longer, or is cut short
+
+
+def test_every_client_may_be_sent_its_work_at_its_own_moment():
+    devices = fleet(3, jitter=[0.5] * 3, dropout=[0.0, 1.0, 0.0])
+    send, leaves = np.array([10.0, 20.0, 4.0]), (math.inf, math.inf, 7.0)
+    together = fate(devices, leaves, clients=(0, 1, 2), send=send, timeout_s=50.0)
+    for k in range(3):
+        alone = fate(devices, leaves, clients=(k,), send=float(send[k]), timeout_s=50.0)
+        assert told(together, k) == told(alone)
+    assert together.outcome.tolist() == ["completed", "dropped", "offline"]
+    late = fate(clients=(0, 0), send=np.array([10.0, 30.0]), timeout_s=2.0)
+    assert late.notice.tolist() == [12.0, 32.0]
+
+
+def test_what_comes_after_the_training_is_computed_too():
+    found = fate(after=np.array([2.0]))
+    assert told(found) == (START, END + 1.0, ARRIVAL + 1.0, ARRIVAL + 1.0, "completed", True)
+
+
+def test_a_client_that_is_busy_answers_when_it_is_done():
+    found = fate(purpose="ask", wait=np.array([1.5]))
+    assert told(found) == (START, END + 1.5, ARRIVAL + 1.5, ARRIVAL + 1.5, "completed", True)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "end", "done"),
+    [
+        (100.0, END, 4),
+        (4.5, END, 4),  # just in time
+        (4.25, 12.75, 3),
+        (4.0, 12.75, 3),
+        (3.5, 12.25, 2),
+        (3.0, 11.75, 1),
+    ],
+)
+def test_a_client_that_would_be_late_returns_the_steps_that_it_has_done(timeout_s, end, done):
+    found = fate(steps=np.array([4]), timeout_s=timeout_s)  # of half a second each
+    assert told(found) == (START, end, end + 1.25, end + 1.25, "completed", True, done)
+
+
+def test_not_a_single_step_in_time_is_late():
+    found = fate(steps=np.array([4]), timeout_s=2.875)
+    assert told(found) == (START, 12.875, math.inf, 12.875, "late", False, 4)
+
+
+def test_time_for_what_comes_after_the_steps_is_kept():
+    found = fate(steps=np.array([4]), after=1.0, timeout_s=4.0)
+    assert told(found) == (START, 12.75, 14.0, 14.0, "completed", True, 2)
+
+
+@given(st.integers(1, 60), st.floats(1e-4, 10.0), st.floats(0.1, 60.0), st.sampled_from([0.0, 0.7]))
+@examples(150)
+def test_as_many_steps_as_fit_and_no_more(steps, sample_s, timeout_s, after):
+    devices = fleet(sample_s=[sample_s])
+    work = {"passes": float(steps), "timeout_s": timeout_s, "after": after}
+    found = fate(devices, steps=np.array([steps]), **work)
+    done = found.steps[0].item()
+    if found.completed[0]:
+        assert 1 <= done <= steps
+        assert found.arrival[0] <= SEND + timeout_s
+        if done < steps:  # one more would have been late
+            more = fate(devices, passes=done + 1 + 1e-9, timeout_s=timeout_s, after=after)
+            assert more.outcome.tolist() == ["late"]
+    else:
+        one = fate(devices, passes=1 + 1e-9, timeout_s=timeout_s, after=after)
+        assert one.outcome.tolist() == ["late"]
+        assert done == steps
 
 
 # Going offline

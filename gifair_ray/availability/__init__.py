@@ -54,6 +54,17 @@ class Availability(Part):
         raise NotImplementedError
 
 
+def stretch(t: Floats | float, length: Floats | float) -> Ints:
+    """The stretch of time that t is in, where stretch i begins at i · length.
+
+    Rounding may put the quotient on the wrong side of a beginning, so look.
+    """
+    number = np.floor(np.asarray(t) / length)
+    number += (number + 1) * length <= t
+    number -= number * length > t
+    return number.astype(np.int64)
+
+
 def per_client(
     key: str,
     everybody: float,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray import draws
-from gifair_ray.availability import Availability, Calendar, Floats, Ints, per_client
+from gifair_ray.availability import Availability, Calendar, Floats, Ints, per_client, stretch
 from gifair_ray.federation import Population
 
 LONGEST_SEARCH = 100_000  # blocks without anybody online, before we call it never
@@ -54,14 +54,8 @@ class BlockCalendar:
     purpose: str = "availability"
 
     def block(self, t: Floats | float) -> Ints:
-        """The block that t is in: the last to begin by then.
-
-        Rounding may put the quotient on the wrong side of a beginning, so look.
-        """
-        block = np.floor(np.asarray(t) / self.block_s)
-        block += (block + 1) * self.block_s <= t
-        block -= block * self.block_s > t
-        return block.astype(np.int64)
+        """The block that t is in: the last to begin by then."""
+        return stretch(t, self.block_s)
 
     def _off(self, clients: Ints, block: Ints) -> npt.NDArray[np.bool_]:
         names = clients if self.names is None else self.names[clients]

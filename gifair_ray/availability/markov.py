@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray import draws
-from gifair_ray.availability import Availability, Calendar, Floats, Ints, per_client
+from gifair_ray.availability import Availability, Calendar, Floats, Ints, per_client, stretch
 from gifair_ray.federation import Population
 
 CYCLES = 64  # mean cycles in an era
@@ -50,7 +50,7 @@ class _Markov:
         """(online at t, end of that state's interval, its number in the era, end of the era)."""
         on_s, off_s = self.on_s[clients], self.off_s[clients]
         span = CYCLES * (on_s + off_s)
-        era = np.floor(t / span).astype(np.int64)
+        era = stretch(t, span)
         ends = (era + 1) * span
         start = draws.uniform(self.seed, "availability/start", clients, era)
         on = start * (on_s + off_s) < on_s

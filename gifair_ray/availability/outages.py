@@ -61,11 +61,15 @@ class _Both:
         possible = self.outages.possible
         if clients is not None:
             possible = np.intersect1d(possible, clients)
-        block_s, first = self.outages.block_s, int(self.outages.block(t))
-        for block in range(first, first + LONGEST_SEARCH if len(possible) else first):
+        block_s, following = self.outages.block_s, t
+        for _ in range(LONGEST_SEARCH if len(possible) else 0):
+            block = int(self.outages.block(following))
             begin, end = max(t, block * block_s), (block + 1) * block_s
             spared = possible[self.outages.online(possible, begin)]
             when = self.base.next_online(begin, spared) if len(spared) else math.inf
             if when < end:
                 return when
+            following = self.base.next_online(end, possible)
+            if math.isinf(following):
+                break
         return math.inf

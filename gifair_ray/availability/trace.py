@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gifair_ray.availability import Availability, Calendar, Floats, Ints
+from gifair_ray.availability import Availability, Calendar, Floats, Ints, stretch
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
 
@@ -104,11 +104,14 @@ class _Trace:
         begin, end = self.begin[own], self.end[own]
         if not len(begin):
             return math.inf, math.inf
-        turn = math.floor(t / self.period_s) if math.isfinite(self.period_s) else 0
-        for base in (turn * self.period_s if turn else 0.0, (turn + 1) * self.period_s):
-            at = int(np.searchsorted(end, t - base, side="right"))
+        first = int(stretch(t, self.period_s)) if math.isfinite(self.period_s) else 0
+        for turn in (first, first + 1):
+            # The end of a turn is the beginning of the next one, to the last bit.
+            base, over = turn * self.period_s if turn else 0.0, (turn + 1) * self.period_s
+            ends = np.where(end < self.period_s, np.minimum(end + base, over), over)
+            at = int(np.searchsorted(ends, t, side="right"))
             if at < len(begin):
-                return float(begin[at]) + base, float(end[at]) + base
+                return float(begin[at]) + base, float(ends[at])
         return math.inf, math.inf
 
     def online(self, clients: Ints, t: Floats | float) -> npt.NDArray[np.bool_]:

@@ -99,11 +99,11 @@ class Rounds(Policy):
         if event.kind == "ranked":
             lane, request, drawn = event.payload
             commands = answered(world, state, request, results)
-            holding = request.clients[request.reached]
+            holding = request.holders(state.version)
             return commands + self._send(world, state, lane, drawn, holding)
         if event.kind == "closed":
-            lane, rows, asked = event.payload
-            commands = self._close(world, state, lane, rows, asked, results)
+            lane, rows = event.payload
+            commands = self._close(world, state, lane, rows, results)
             return commands + measure.evaluate_if_due(world, state) + self._open(world, state, lane)
         return self._open(world, state, event.payload)  # somebody has come online
 
@@ -120,9 +120,7 @@ class Rounds(Policy):
                 return wait_for_somebody(world, state, everybody, Event("open", (), lane))
             return self._ask(world, state, lane, online, None)
         drawn = self._draw(world, state, lane)
-        if not len(drawn[0]):
-            return wait_for_somebody(world, state, lane.clients, Event("open", (), lane))
-        if asks == "participants":
+        if asks == "participants" and len(drawn[0]):
             return self._ask(world, state, lane, drawn[0], drawn)
         return self._send(world, state, lane, drawn, drawn[0][:0])
 
@@ -150,34 +148,46 @@ class Rounds(Policy):
     ) -> Commands:
         drawn = drawn if drawn is not None else self._draw(world, state, lane)
         if not len(drawn[0]):
-            return wait_for_somebody(world, state, lane.clients, Event("open", (), lane))
+            return self._send_nobody(world, state, lane)
         commands = measure.audit_if_due(world, state)
         rows, closes = self.send(world, state, drawn, holding)
         commands += launch(world, state, rows)
-        lane_state = state.policy[lane.number]
-        under_way = np.concatenate([lane_state.carried, rows])
-        jobs, arrival = state.flights["job"][under_way], state.flights["arrival"][under_way]
-        waits_for = (jobs >= 0) & (np.isinf(arrival) | (arrival <= closes))
-        needs = tuple(jobs[waits_for].tolist())
-        payload = (lane, under_way, int(drawn[1].sum()))
-        state.clock.at(closes, Event("closed", needs, payload))
+        self._close_at(state, lane, rows, closes)
         return commands
 
+    def _send_nobody(self, world: World, state: State, lane: Lane) -> Commands:
+        """There is nobody to send work to: take in what is back meanwhile, or wait."""
+        carried = state.policy[lane.number].carried
+        if (state.flights["notice"][carried] <= state.now).any():
+            self._close_at(state, lane, carried[:0], state.now)
+            return []
+        return wait_for_somebody(world, state, lane.clients, Event("open", (), lane))
+
+    def _close_at(self, state: State, lane: Lane, rows: Ints, closes: float) -> None:
+        """A round of these rows, and of what is carried, closes at that moment."""
+        flights = state.flights
+        under_way = np.concatenate([state.policy[lane.number].carried, rows])
+        jobs = flights["job"][under_way]
+        waits_for = (jobs >= 0) & (flights["notice"][under_way] <= closes)
+        needs = tuple(jobs[waits_for].tolist())
+        state.clock.at(closes, Event("closed", needs, (lane, under_way)))
+
     def _close(
-        self, world: World, state: State, lane: Lane, rows: Ints, asked: int, results: Results
+        self, world: World, state: State, lane: Lane, rows: Ints, results: Results
     ) -> Commands:
+        """One server update from all whose outcome is known; the others are carried on."""
         flights, lane_state = state.flights, state.policy[lane.number]
-        outcome = flights["outcome"][rows]
-        later = (outcome == COMPLETED) & (flights["arrival"][rows] > state.now)
-        lane_state.carried = rows[later]
+        known = flights["notice"][rows] <= state.now
+        rows, lane_state.carried = rows[known], rows[~known]
         lane_state.rounds += 1
-        commands = self._discard(world, state, rows[outcome != COMPLETED], results)
-        arrived = rows[(outcome == COMPLETED) & ~later]
+        asked = int(flights["slots"][rows].sum())
+        completed = flights["outcome"][rows] == COMPLETED
         if isinstance(self, Asynchronous) and self.max_staleness is not None:
-            stale = state.version - flights["version"][arrived] > self.max_staleness
-            flights["outcome"][arrived[stale]] = "too-stale"
-            commands += self._discard(world, state, arrived[stale], results)
-            arrived = arrived[~stale]
+            stale = completed & (state.version - flights["version"][rows] > self.max_staleness)
+            flights["outcome"][rows[stale]] = "too-stale"
+            completed &= ~stale
+        commands = self._discard(world, state, rows[~completed], results)
+        arrived = rows[completed]
         replies = [results[job] for job in flights["job"][arrived].tolist()]
         omega = weights(world, state, arrived, asked)
         commands += report(world, state, arrived, replies)
@@ -196,27 +206,40 @@ class Rounds(Policy):
 
 def wait_for_somebody(world: World, state: State, clients: Ints, event: Event) -> Commands:
     """Let an event happen as soon as one of the clients is online and has nothing to do."""
+    when = next_chance(world, state, clients)
+    if math.isinf(when):
+        raise never_again(state)
+    state.clock.at(when, event)
+    return []
+
+
+def never_again(state: State) -> RunFailed:
+    """What there is to say when nobody will ever do any work any more."""
+    return RunFailed(f"from {state.now:.6g} s on, no client is ever online again")
+
+
+def next_chance(world: World, state: State, clients: Ints) -> float:
+    """The next moment, after now, to look for one of the clients who can be sent work; or ∞."""
     idle = clients[~state.is_busy(clients)]
     when = world.calendar.next_online(state.now, idle) if len(idle) else math.inf
     if when == state.now:
         when = math.nextafter(state.now, math.inf)
     occupied = state.flights.in_use()
     notices = state.flights["notice"][occupied]
-    when = min(when, float(notices[notices > state.now].min(initial=math.inf)))
-    if math.isinf(when):
-        raise RunFailed(f"from {state.now:.6g} s on, no client is ever online again")
-    state.clock.at(when, event)
-    return []
+    return min(when, float(notices[notices > state.now].min(initial=math.inf)))
 
 
 def abandon(world: World, state: State) -> Commands:
-    """The run is over: what is still under way stays unfinished."""
+    """The run is over: what is still under way stays unfinished.
+
+    What has been sent back by then counts as bytes, whether or not it has arrived.
+    """
     rows, flights = state.flights.in_use(), state.flights
     state.clock.keep_only(measure.KINDS)
     flights["outcome"][rows] = "unfinished"
+    flights["bytes_up"][rows[flights["end"][rows] > state.now]] = 0
+    flights["arrival"][rows[flights["arrival"][rows] > state.now]] = math.inf
     for name in ("start", "end", "notice"):
         flights[name][rows] = np.minimum(flights[name][rows], state.now)
-    flights["arrival"][rows] = math.inf
-    flights["bytes_up"][rows] = 0
     order = np.argsort(flights["dispatch"][rows])
     return conclude(world, state, rows[order])

@@ -3,6 +3,7 @@
     arrived   a reply is in: into the buffer with it; a full buffer is a server update
     lost      the server notices that a client will not come back
     refill    somebody has come online for a slot that stood empty
+    ask       somebody has come online who can be asked for a loss
     ranked    losses that were asked for are in
 
 A multiplier is frozen when its work is sent out.
@@ -19,13 +20,13 @@ import numpy as np
 from pydantic import Field
 
 from gifair_ray import measure
-from gifair_ray.asking import answered, ask
+from gifair_ray.asking import Request, answered, ask
 from gifair_ray.clock import Event
 from gifair_ray.commands import Commands, Results
 from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.policies import Bools, Floats, Ints
-from gifair_ray.policies._rounds import abandon, wait_for_somebody
+from gifair_ray.policies._rounds import abandon, never_again, next_chance, wait_for_somebody
 from gifair_ray.protocol import Reply
 from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import Stale
@@ -46,15 +47,21 @@ class StreamState:
     """Candidates drawn so far; the next few follow, last first."""
     candidates: list[int] = field(default_factory=list)
     vacant: int = 0
-    """Slots that nobody was there for."""
+    """Slots that are to be given work as soon as somebody is there for it."""
     away: set[int] = field(default_factory=set)
-    """Clients that go on when they are online again, where everybody takes part."""
+    """The same where everybody takes part: clients that go on as soon as they are online."""
+    resting: list[tuple[int, int]] = field(default_factory=list)
+    """(client, slots) whose work has ended and which go on at the next server update."""
     queue: Counter[int] = field(default_factory=Counter)
     """Work that waits for a client that is busy."""
-    waiting: bool = False
-    """Whether a refill is on the clock."""
+    refill_at: float = np.inf
+    """When the next refill is on the clock."""
     asking: bool = False
-    """Whether losses have been asked for and are not all in."""
+    """Whether everybody's losses have been asked for and are not all in."""
+    answers: Request | None = None
+    """The last of those requests that is answered."""
+    questions: int = 0
+    """Requests to participants that are not answered."""
     owed: float | None = None
     """When a slot became free whose work will be sent out together with the next ones."""
 
@@ -114,21 +121,36 @@ class Stream(Stale):
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
         elif event.kind == "lost":
-            row = event.payload
-            self._free(world, state, row)
-            commands += conclude(world, state, np.array([row]))
+            self._free(world, state, event.payload)
+            commands += self._discard(world, state, event.payload, results)
         elif event.kind == "refill":
-            stream.waiting = False
+            stream.refill_at = np.inf
+        elif event.kind == "ask":
+            commands += self._ask_everybody(world, state)
         elif event.kind == "ranked":
             request, chosen = event.payload
-            commands += answered(world, state, request, results)
-            if chosen is not None:
-                holding = request.clients[request.reached]
-                clients, slots = chosen
-                commands += self._send(world, state, clients, slots, holding)
-            else:
-                stream.asking = False
+            commands += self._ranked(world, state, request, chosen, results)
         return commands + self._go_on(world, state)
+
+    def _ranked(
+        self,
+        world: World,
+        state: State,
+        request: Request,
+        chosen: tuple[Ints, Ints] | None,
+        results: Results,
+    ) -> Commands:
+        stream: StreamState = state.policy
+        commands = answered(world, state, request, results)
+        if chosen is not None:
+            stream.questions -= 1
+            return commands + self._send(world, state, *chosen, request.holders(state.version))
+        stream.asking = False
+        if world.scenario.weighting.asks == "everybody":  # a bootstrap is charged apart
+            stream.answers = request
+        if not state.should_stop(world):  # work goes out before the model changes again
+            commands += self._fill(world, state)
+        return commands
 
     def gather(self, world: World, state: State, event: Event) -> list[tuple[float, Event]]:
         """Arrivals that fill the buffer, as long as nothing sent out meanwhile could be back.
@@ -137,9 +159,9 @@ class Stream(Stale):
         between updates, nobody ever offline.
         """
         stream: StreamState = state.policy
-        if event.kind != "arrived" or not self._may_gather(world):
+        if event.kind != "arrived" or stream.vacant or not self._may_gather(world):
             return []
-        until = (state.now if stream.owed is None else stream.owed) + world.shortest
+        until = _no_news_before(world, state.now if stream.owed is None else stream.owed)
         room = self.size() - len(stream.buffer) - 1
         found: list[tuple[float, Event]] = []
         while len(found) < room and (following := state.clock.peek()) is not None:
@@ -181,7 +203,7 @@ class Stream(Stale):
             self._free(world, state, row)
             commands += self._update(world, state) + measure.evaluate_if_due(world, state)
             time, kind = (np.inf, "") if following is None else (following[0], following[1].kind)
-            soon = kind == "arrived" and time < state.now + world.shortest
+            soon = kind == "arrived" and time < _no_news_before(world, state.now)
             if soon and not state.should_stop(world):
                 stream.vacant -= 1
                 stream.owed = state.now
@@ -209,17 +231,20 @@ class Stream(Stale):
 
     def _arrived(self, world: World, state: State, row: int, results: Results) -> Commands:
         stream, flights = state.policy, state.flights
-        reply: Reply = results[int(flights["job"][row])]
-        rows = np.array([row])
         self._free(world, state, row)
         lag = state.version - int(flights["version"][row])
         if self.max_staleness is not None and lag > self.max_staleness:
             flights["outcome"][row] = "too-stale"
-            if self.discarded == "kept" and world.scenario.solver.keep:
-                state.personal[int(flights["client"][row])] = np.array(reply.model, copy=True)
-            return conclude(world, state, rows)
+            return self._discard(world, state, row, results)
+        reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
-        return report(world, state, rows, [reply])
+        return report(world, state, np.array([row]), [reply])
+
+    def _discard(self, world: World, state: State, row: int, results: Results) -> Commands:
+        client, job = int(state.flights["client"][row]), int(state.flights["job"][row])
+        if self.discarded == "kept" and world.scenario.solver.keep and job >= 0:
+            state.personal[client] = np.array(results[job].model, copy=True)
+        return conclude(world, state, np.array([row]))
 
     def _free(self, world: World, state: State, row: int) -> None:
         """The client of this row has nothing to do any more, and its slot is free."""
@@ -227,18 +252,25 @@ class Stream(Stale):
         slots = int(state.flights["slots"][row])
         state.row_of[client] = -1
         stream.ended += slots
+        stream.resting.append((client, slots))
+        if self.refill == "arrival":
+            self._end_rest(world, state)
+
+    def _end_rest(self, world: World, state: State) -> None:
+        """Slots that are free may be given new work."""
+        stream: StreamState = state.policy
         if world.scenario.sampling.scheme == "all":
-            stream.away.add(client)
+            stream.away.update(client for client, _ in stream.resting)
         else:
-            stream.vacant += slots
+            stream.vacant += sum(slots for _, slots in stream.resting)
+        stream.resting = []
 
     def _go_on(self, world: World, state: State) -> Commands:
-        """Update the model if the buffer is full, and give free slots new work."""
+        """Update the model if that is due, and give free slots new work."""
         commands: Commands = []
         stream: StreamState = state.policy
         held = stream.asking and self.exact == "blocking"
-        full = sum(int(state.flights["slots"][row]) for row, _ in stream.buffer) >= self.size()
-        if full and not held:
+        if not held and self._due(state):
             commands += self._update(world, state)
             commands += measure.evaluate_if_due(world, state)
             if state.should_stop(world):
@@ -250,23 +282,38 @@ class Stream(Stale):
         if state.finished or state.should_stop(world):
             state.finished = True
             return commands
-        if not held and (full or state.version == 0 or self.refill == "arrival"):
+        if not held:
             commands += self._fill(world, state)
         return commands
 
-    def _update(self, world: World, state: State) -> Commands:
+    def _due(self, state: State) -> bool:
+        """Whether the buffer is full, or nothing is under way that could still fill it."""
         stream: StreamState = state.policy
-        rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
-        replies = [reply for _, reply in stream.buffer]
-        omega = self.weigh(world, state, rows, stream.ended)
-        stream.buffer, stream.ended = [], 0
+        if sum(int(state.flights["slots"][row]) for row, _ in stream.buffer) >= self.size():
+            return True
+        under_way = len(state.flights) - len(stream.buffer) + stream.questions
+        return bool(stream.resting) and not under_way
+
+    def _update(self, world: World, state: State) -> Commands:
+        """One server update from the first replies that fill the buffer."""
+        stream: StreamState = state.policy
+        slots = [int(state.flights["slots"][row]) for row, _ in stream.buffer]
+        n = int(np.searchsorted(np.cumsum(slots), self.size())) + 1
+        rows = np.array([row for row, _ in stream.buffer[:n]], dtype=np.int64)
+        replies = [reply for _, reply in stream.buffer[:n]]
+        left = sum(slots[n:])
+        omega = self.weigh(world, state, rows, stream.ended - left)
+        stream.buffer, stream.ended = stream.buffer[n:], left
+        self._end_rest(world, state)
         return commit(world, state, rows, replies, omega)
 
     def _ask_everybody(self, world: World, state: State) -> Commands:
+        state.policy.asking = True
         everybody = np.arange(world.K)
         online = everybody[world.calendar.online(everybody, state.now)]
+        if not len(online):
+            return wait_for_somebody(world, state, everybody, Event("ask"))
         request, commands = ask(world, state, online)
-        state.policy.asking = True
         state.clock.at(request.closes, Event("ranked", request.needs, (request, None)))
         return commands
 
@@ -280,15 +327,31 @@ class Stream(Stale):
                 request, commands = ask(world, state, clients)
                 payload = (request, (clients, slots))
                 state.clock.at(request.closes, Event("ranked", request.needs, payload))
+                state.policy.questions += 1
             else:
-                commands = self._send(world, state, clients, slots, None)
-        stream: StreamState = state.policy
-        if (stream.vacant or stream.away) and not stream.waiting:
-            # With others at work, an arrival will come; but one may be online before that.
-            them = np.array(sorted(stream.away)) if stream.away else np.arange(world.K)
-            stream.waiting = True
-            commands += wait_for_somebody(world, state, them, Event("refill"))
+                commands = self._send(world, state, clients, slots, self._holding(state))
+        self._look_again(world, state)
         return commands
+
+    def _holding(self, state: State) -> Ints | None:
+        """Clients that have the current model, because they were all asked for its loss."""
+        answers: Request | None = state.policy.answers
+        return None if answers is None else answers.holders(state.version)
+
+    def _look_again(self, world: World, state: State) -> None:
+        """See to it that slots which stand empty get work as soon as somebody is there."""
+        stream: StreamState = state.policy
+        empty = stream.vacant or stream.away or stream.queue
+        if not empty or stream.questions:  # what is asked will be answered, and we look then
+            return
+        waited_for = range(world.K) if stream.vacant else sorted(stream.away | set(stream.queue))
+        them = np.array(waited_for, dtype=np.int64)
+        when = next_chance(world, state, them)
+        if np.isinf(when) and len(state.flights) == len(stream.buffer):
+            raise never_again(state)
+        if when < stream.refill_at:
+            stream.refill_at = when
+            state.clock.at(when, Event("refill"))
 
     def _choose(self, world: World, state: State) -> tuple[Ints, Ints]:
         """Clients for the free slots, in ascending order, and how many slots each fills."""
@@ -321,7 +384,8 @@ class Stream(Stale):
     def _next_candidates(self, world: World, state: State) -> list[int]:
         """Clients for the free slots, as many as somebody is there for; they count as busy."""
         stream: StreamState = state.policy
-        chosen: list[int] = [k for k in stream.queue if state.row_of[k] == -1]
+        queued = np.array(list(stream.queue), dtype=np.int64)
+        chosen: list[int] = queued[self._idle(world, state, queued)].tolist()
         for k in chosen:  # work that waited for a client that is free now; its slot was kept
             stream.queue[k] -= 1
             stream.vacant += 1
@@ -346,6 +410,8 @@ class Stream(Stale):
         stream, scenario = state.policy, world.scenario
         for _ in range(PATIENCE):
             if not stream.candidates:
+                if self.busy_drawn == "skip" and not (state.row_of == -1).any():
+                    return None
                 block = scenario.sampling.sequence(
                     scenario.seed, stream.drawn, LOOK_AHEAD, world.cumulative
                 )
@@ -380,13 +446,18 @@ class Stream(Stale):
         columns = (state.flights[name][rows].tolist() for name in ("outcome", "job", "notice"))
         for row, outcome, job, notice in zip(rows.tolist(), *columns, strict=True):
             arrives = outcome == COMPLETED
-            event = Event("arrived", (job,), row) if arrives else Event("lost", (), row)
-            state.clock.at(notice, event)
+            needs = (job,) if job >= 0 else ()
+            state.clock.at(notice, Event("arrived" if arrives else "lost", needs, row))
         return commands
 
     def wind_up(self, world: World, state: State) -> Commands:
         commands: Commands = []
         stream: StreamState = state.policy
-        if stream.buffer and self.at_end == "flush":
+        while stream.buffer and self.at_end == "flush":
             commands += self._update(world, state)
         return commands + abandon(world, state)
+
+
+def _no_news_before(world: World, t: float) -> float:
+    """Nothing that is sent at t or later can be back before this; rounding included."""
+    return (t + world.shortest) * (1 - 1e-12)

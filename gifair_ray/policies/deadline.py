@@ -18,6 +18,8 @@ from gifair_ray.policies._rounds import Drawn, Rounds
 from gifair_ray.weighing import Asynchronous
 from gifair_ray.world import State, World
 
+AND_A_BIT = 1 + 1e-9  # rounding must not make late the client whose duration is the deadline
+
 
 class Deadline(Asynchronous, Rounds):
     """Rounds that close when all outcomes are known, and at the deadline at the latest."""
@@ -47,7 +49,7 @@ class Deadline(Asynchronous, Rounds):
     def send(self, world: World, state: State, drawn: Drawn, holding: Ints) -> tuple[Ints, float]:
         flights = state.flights
         expected = world.durations[drawn[0]]
-        limit = self.deadline_s or float(np.quantile(expected, self.quantile or 1.0))
+        limit = self.deadline_s or float(np.quantile(expected, self.quantile or 1.0)) * AND_A_BIT
         patience = min(limit, self.timeout_s) if self.late == "discard" else self.timeout_s
         rows = dispatch(
             world, state, *drawn, state.now,

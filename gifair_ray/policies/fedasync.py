@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from gifair_ray.policies import Floats, Ints
@@ -29,6 +30,7 @@ class Fedasync(Stream):
     def weigh(self, world: World, state: State, rows: Ints, asked: int) -> Floats:
         flights = state.flights
         alpha = self.alpha * self.discounted(state.version - flights["version"][rows])
-        if self.failures == "corrected":
-            return alpha / reliability(world, state, flights["client"][rows])
+        if self.failures == "corrected":  # never beyond the local model
+            alpha = alpha / reliability(world, state, flights["client"][rows])
+            return np.minimum(alpha, 1.0)
         return alpha

@@ -33,14 +33,14 @@ class Overselect(Rounds):
         arrivals = arrivals[np.lexsort((flights["client"][arrivals], flights["arrival"][arrivals]))]
         wanted = world.scenario.sampling.slots(world.K)
         enough = int(np.searchsorted(np.cumsum(flights["slots"][arrivals]), wanted))
-        if enough >= len(arrivals) - 1:  # all of them are needed
+        if enough >= len(arrivals):  # too few come back: the round ends when that is known
             return rows, float(flights["notice"][rows].max())
         closes = float(flights["arrival"][arrivals[enough]])
-        surplus = arrivals[enough + 1 :]
+        stopped = rows[flights["end"][rows] > closes]  # before anything else happened to them
+        flights["bytes_up"][stopped] = 0
+        surplus = np.concatenate([arrivals[enough + 1 :], stopped])
         flights["outcome"][surplus] = "surplus"
         flights["arrival"][surplus] = math.inf
-        unsent = surplus[flights["end"][surplus] > closes]
-        flights["bytes_up"][unsent] = 0
         for name in ("start", "end", "notice"):  # everybody stops when the round closes
             flights[name][rows] = np.minimum(flights[name][rows], closes)
         return rows, closes
