@@ -187,6 +187,8 @@ def test_a_file_that_is_not_there_or_is_none(refused):
         ({"devices": {"sample": 3}}, "devices.sample", "'sample_s'"),
         ({"devices": {"jitter": {"dist": "uniform", "lo": 3}}}, "devices.jitter.lo", "'low'"),
         ({"devices": {"groups": {"x y": {"dropot": 1}}}}, 'groups."x y".dropot', "'dropout'"),
+        ({"rounds": 3}, "rounds", "'stop.rounds'"),
+        ({"stop": {"lr": 3}}, "stop.lr", "'work.schedule.lr'"),
         ({"a\nb": 3}, r"\nb", "known: "),
         ({"λ": {"μ": 1}}, '"λ"', "known: "),
         ({"": 3}, '""', "known: "),
