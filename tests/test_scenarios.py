@@ -302,9 +302,6 @@ def test_a_change_reaches_all_variants_but_not_what_makes_them_one():
     assert {s.aggregator.kind for s in by_label.values()} == {"paper-literal"}
     by_label = dict(load(STUDY, ["study.variants.fair.weighting.lambda_fraction=0.1"]).runs)
     assert by_label["fair"].weighting.lambda_fraction == 0.1
-    assert list(dict(load(STUDY, ["study.variants.new.seedless=", "seed=1"][1:]).runs)) == [
-        *("plain", "fair", "short")
-    ]
     assert "new" in dict(load(STUDY, ["study.variants.new.work.steps=3"]).runs)
 
 
