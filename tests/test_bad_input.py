@@ -207,7 +207,8 @@ def test_a_key_that_the_algorithm_has_no_use_for(refused):
 
 def test_many_problems_are_told_three_at_a_time(refused):
     message = refused(merge(PROTOTYPES, {"a": 1, "b": 2, "stop": {"rounds": -1}, "c": 3, "d": 4}))
-    has(message, "stop.rounds = -1", "and 2 more")
+    has(message, "stop.rounds = -1", "unknown key a", "unknown key b", "and 2 more")
+    assert "unknown key c" not in message
 
 
 @pytest.mark.parametrize(
@@ -252,6 +253,7 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
     known = [f"client {i}" for i in range(1_000_000)]
     assert nearest("client 77x", known) == "did you mean 'client 77'?"
     assert nearest("€", known).endswith(" and 999980 more")
+    assert "unseen" not in nearest("unsee", ["x"] * 10_000 + ["unseen"])
 
 
 # Types and numbers
@@ -304,7 +306,8 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
         ("devices.dropout=1.5", "devices.dropout = 1.5"),
         ("policy.timeout_s=0", "policy.timeout_s = 0: must be more than 0"),
         ("stop.rounds=" + "9" * 5000, "must be a whole number"),
-        ("name=" + "x" * 100_000, "80 letters"),
+        ("name=" + "x" * 81, "80 letters"),
+        ("data={source='synthetic', groups=-99999999999999999999}", "more than -922337203685477580"),
     ],
 )  # fmt: skip
 def test_wrong_types_and_numbers(refused, changes, message):
