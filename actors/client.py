@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gifair_ray import draws
 from gifair_ray.backend import Description, build_learner
 from gifair_ray.federation import Federation
@@ -62,6 +64,7 @@ class ClientActor:
         _, federation, learner = self._built(spec)
         return Description(federation.population, learner.layout, learner.initial())
 
+    @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(self, spec: RunSpec, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
         """Local training of some clients from one version of the model."""
         _, _, learner = self._built(spec)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,7 +203,9 @@ def _run_one(
         if session is not None:
             with contextlib.suppress(GifairError, KeyboardInterrupt):
                 session.abort()
-        if record is not None:
+        if record is not None and session is None and isinstance(error, BadInput):
+            shutil.rmtree(record.path, ignore_errors=True)  # it was empty; nothing has begun
+        elif record is not None:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with contextlib.suppress(OSError):
                 record.close(status, error=f"{type(error).__name__}: {error}")

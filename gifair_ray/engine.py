@@ -59,6 +59,7 @@ class Engine:
         state.next_evaluation = self.world.scenario.evaluation.every
         self._carry_out(self.world.scenario.policy.begin(self.world, state))
 
+    @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long in wall-clock time, or to the end."""
         until = time.perf_counter() + budget_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -103,7 +103,20 @@ def _known_instead(path: Path, model: type[BaseModel], table: Mapping[str, Any])
             others = [name for name in family.names() if unknown in _keys(family.find(name))]
             if others:
                 return f"it belongs to {kind.called} {' and '.join(map(repr, others))}"
+    elsewhere = next((p for p in _places(model, table) if p[-1] == unknown), None)
+    if elsewhere:
+        return f"did you mean '{dotted(elsewhere)}'?"
     return nearest(unknown, sorted(keys)) if keys else "there are no keys to give here"
+
+
+def _places(kind: Any, table: Any, path: Path = ()) -> Iterator[Path]:
+    """The paths of all keys that a table of this kind may have."""
+    for member in _members(kind, table):
+        for name, info in member.model_fields.items() if _keys(member) else ():
+            key = info.alias or name
+            yield (*path, key)
+            inner = table.get(key) if isinstance(table, Mapping) else None
+            yield from _places(info.annotation, inner, (*path, key))
 
 
 def _what_for(path: Path, model: type[BaseModel], table: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ SEARCHED, LISTED = 10_000, 20  # of what is known (the groups of a population ma
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """'did you mean …?', where something known comes close; else a list of what is known."""
-    close = difflib.get_close_matches(word[:100], known[:SEARCHED], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, known[:SEARCHED], n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
     more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""

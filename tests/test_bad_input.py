@@ -187,6 +187,8 @@ def test_a_file_that_is_not_there_or_is_none(refused):
         ({"devices": {"sample": 3}}, "devices.sample", "'sample_s'"),
         ({"devices": {"jitter": {"dist": "uniform", "lo": 3}}}, "devices.jitter.lo", "'low'"),
         ({"devices": {"groups": {"x y": {"dropot": 1}}}}, 'groups."x y".dropot', "'dropout'"),
+        ({"rounds": 3}, "rounds", "'stop.rounds'"),
+        ({"stop": {"lr": 3}}, "stop.lr", "'work.schedule.lr'"),
         ({"a\nb": 3}, r"\nb", "known: "),
         ({"λ": {"μ": 1}}, '"λ"', "known: "),
         ({"": 3}, '""', "known: "),
@@ -205,7 +207,8 @@ def test_a_key_that_the_algorithm_has_no_use_for(refused):
 
 def test_many_problems_are_told_three_at_a_time(refused):
     message = refused(merge(PROTOTYPES, {"a": 1, "b": 2, "stop": {"rounds": -1}, "c": 3, "d": 4}))
-    has(message, "stop.rounds = -1", "and 2 more")
+    has(message, "stop.rounds = -1", "unknown key a", "unknown key b", "and 2 more")
+    assert "unknown key c" not in message
 
 
 @pytest.mark.parametrize(
@@ -250,6 +253,7 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
     known = [f"client {i}" for i in range(1_000_000)]
     assert nearest("client 77x", known) == "did you mean 'client 77'?"
     assert nearest("€", known).endswith(" and 999980 more")
+    assert "zunseen" not in nearest("zunsee", ["x"] * 10_000 + ["zunseen"])
 
 
 # Types and numbers
@@ -302,7 +306,8 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
         ("devices.dropout=1.5", "devices.dropout = 1.5"),
         ("policy.timeout_s=0", "policy.timeout_s = 0: must be more than 0"),
         ("stop.rounds=" + "9" * 5000, "must be a whole number"),
-        ("name=" + "x" * 100_000, "80 letters"),
+        ("name=" + "x" * 81, "80 letters"),
+        ("data={source='synthetic', groups=-99999999999999999999}", "more than -922337"),
     ],
 )  # fmt: skip
 def test_wrong_types_and_numbers(refused, changes, message):
@@ -439,7 +444,21 @@ def test_a_key_without_end(refused):
 
 @pytest.mark.parametrize(
     "change",
-    ["", "=", "=3", "a", ".=1", "a.=1", ".a=1", "a..b=1", "a b=1", "#a=1", "[a]=1", "a\n=1"],
+    [
+        "",
+        "=",
+        "=3",
+        "a",
+        ".=1",
+        "a.=1",
+        ".a=1",
+        "a..b=1",
+        "a b=1",
+        "#a=1",
+        "[a]=1",
+        "a\n=1",
+        "[a]\nb=1",
+    ],
 )
 def test_a_change_that_is_none(refused, change):
     has(refused("quickstart", "--set", change), "key=value", "work.steps=5", "quotes")
@@ -462,6 +481,7 @@ def test_taking_away_what_is_not_there(refused):
 
 
 def test_a_change_that_no_run_would_feel(refused):
+    has(refused("quickstart", "--set", "algorithm={a=1}"), "algorithm", "change nothing")
     message = refused("quickstart", "--set", "algorithm=fedprox")
     has(message, "algorithm", "change nothing", "study.variants.FedAvg.algorithm", "--set study=")
     sets = ["--set", "study.variants.FedAvg=", "--set", "weighting={ranks='exact'}"]

@@ -277,7 +277,7 @@ def test_a_label_is_shown_as_it_is_and_not_as_markup(capsys):
 def test_on_a_terminal_there_is_a_bar():
     server, terminal = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    variant = ["--set", 'study.variants."[/bold]".stop.rounds=3']
+    variant = ["--set", 'study.variants."[/bold]".stop.rounds=3', "--set", "study.seeds=2"]
     process = subprocess_of(
         "run", "quadratic.toml", "--backend", "local", "--out", "out", *variant,
         stdin=terminal, stdout=terminal, stderr=terminal, env=environment,
@@ -298,7 +298,8 @@ def test_on_a_terminal_there_is_a_bar():
     assert "━" in text
     assert "\x1b[?25l" in text  # the cursor is hidden while the bar moves
     assert "\x1b[?25h" in text
-    assert "starting 1 run(s)" not in text
+    assert "[/bold], seed 1" in text
+    assert "starting 2 run(s)" not in text
     assert "More: gifair compare out" in text
 
 
@@ -385,7 +386,8 @@ def test_compare_names_all_labels_and_counts_seeds(study, done, capsys):
     out = capsys.readouterr().out
     assert re.search(r"FedAvg +global +2 ", out)
     assert re.search(r"GIFAIR +.*personal +2 ", out)
-    assert "…" not in out  # all columns have room
+    assert "virtual" in out  # the full table, with all its columns
+    assert "…" not in out
     assert main(["compare", str(done), "--split", "train"]) == 0
     assert re.search(r"FedAvg +global +1 ", capsys.readouterr().out)
 
@@ -509,6 +511,12 @@ def test_show_has_every_key_and_reads_back_as_the_same_scenario(sets, capsys):
     assert load("again.toml").runs == ((label, scenario),)
     assert load("again.toml").runs[0][1].digest() == scenario.digest()
     assert shown(capsys, "again.toml") == text
+
+
+def test_show_writes_a_constant_as_a_number(capsys):
+    text = shown(capsys, "small.toml", "--set", "devices.groups.minority.sample_s=0.5")
+    assert "\nup_mbps = 10.0  #" in text
+    assert "\ngroups = {minority = {sample_s = 0.5}}  #" in text
 
 
 @pytest.mark.parametrize("source", ["study.toml", *names()])

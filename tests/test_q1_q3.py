@@ -28,8 +28,7 @@ ROUNDING = 2.0**-52
 def agrees(value: float, printed: str, slack: float = 0.0) -> bool:
     """Whether a value is what is printed, within half a unit of its last digit (and a slack)."""
     half = 0.5 * 10.0 ** Decimal(printed).as_tuple().exponent
-    # A twentieth more: the printed digit may itself be rounded from a number near the middle.
-    return abs(value - float(printed)) <= 1.05 * half + slack
+    return abs(value - float(printed)) <= half + slack
 
 
 def run(problem: str, ranks: str, rounds: int, work: dict, start=0.0, audit: int = 0, **lam):

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gifair_ray.api import Run
     from gifair_ray.parts import Part
 
-FULL_WIDTH = 120  # columns of the table of `gifair compare`
-
 WIDE = 120  # columns of a terminal that shows a row per label
 
 
@@ -110,8 +108,8 @@ def compare(arguments: argparse.Namespace) -> None:
     table = compare_runs(runs, arguments.split)
     console = Console()
     if not console.is_terminal:  # a file has room for all columns
-        console.width = max(console.width, FULL_WIDTH)
-    console.print(render(table, brief=console.width < FULL_WIDTH))
+        console.width = max(console.width, WIDE)
+    console.print(render(table, tall=console.width < WIDE))
     if arguments.plot:
         _save(compare_groups(runs, arguments.split), arguments.plot)
 
