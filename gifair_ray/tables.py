@@ -71,7 +71,7 @@ TABLES: Mapping[str, pa.Schema] = {
         ("notice_s", _FLOAT, "s", "the server knew the outcome"),
         ("outcome", _TEXT, "", " | ".join(OUTCOMES)),
         ("staleness", _INT, "versions", "model version at aggregation minus version sent"),
-        ("steps", _INT, "steps", "local steps asked for"),
+        ("steps", _INT, "steps", "local steps: all of the client's work, or those it had time for"),
         ("tilt", _FLOAT, "1", "λ r_k/(p_k |A|), the scalar sent with the model"),
         ("rank", _INT, "1", "r_k; null where the weighting has none"),
         ("loss_local", _FLOAT, "loss", "F_k at the local model, as reported"),

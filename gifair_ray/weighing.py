@@ -55,9 +55,15 @@ class Asynchronous(Stale):
 
 
 def reliability(world: World, state: State, clients: Ints) -> Floats:
-    """The probability that each client answers: by its device, or by its record so far."""
+    """The probability that each client answers: by its device, or by its record so far.
+
+    By its device is without jitter, timeouts and offline periods; its record knows all of them.
+    """
     if world.scenario.policy.reliability == "known":
-        return np.maximum(1.0 - world.fleet.dropout[clients], 1e-6)
+        fleet = world.fleet
+        compute = (world.passes + world.evaluation_passes)[clients] * fleet.sample_s[clients]
+        wear = (compute / fleet.lifetime_s[clients]) ** fleet.hazard_growth[clients]
+        return np.maximum((1.0 - fleet.dropout[clients]) * np.exp(-wear), 1e-6)
     counts = state.participation.counts
     # The answer that is being weighed is not counted yet; what is still under way says nothing.
     answers = 1 + counts["completed"][clients]

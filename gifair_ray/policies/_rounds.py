@@ -70,6 +70,10 @@ class Rounds(Policy):
         rows = dispatch(world, state, *drawn, state.now, holding=holding)
         return rows, float(state.flights["notice"][rows].max())
 
+    def divisor(self, world: World, asked: int) -> int:
+        """m in the weights, where so many slots were asked."""
+        return asked
+
     # Rules
 
     def begin(self, world: World, state: State) -> Commands:
@@ -180,7 +184,7 @@ class Rounds(Policy):
         known = flights["notice"][rows] <= state.now
         rows, lane_state.carried = rows[known], rows[~known]
         lane_state.rounds += 1
-        asked = int(flights["slots"][rows].sum())
+        asked = self.divisor(world, int(flights["slots"][rows].sum()))
         completed = flights["outcome"][rows] == COMPLETED
         if isinstance(self, Asynchronous) and self.max_staleness is not None:
             stale = completed & (state.version - flights["version"][rows] > self.max_staleness)

@@ -25,6 +25,7 @@ from gifair_ray.clock import Event
 from gifair_ray.commands import Commands, Results
 from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
+from gifair_ray.errors import RunFailed
 from gifair_ray.policies import Bools, Floats, Ints
 from gifair_ray.policies._rounds import abandon, never_again, next_chance, wait_for_somebody
 from gifair_ray.protocol import Reply
@@ -32,6 +33,7 @@ from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import Stale
 from gifair_ray.world import RESERVED, State, World
 
+LONGEST_DROUGHT = 100_000  # slots that fail in a row, before we call it hopeless
 LOOK_AHEAD = 64  # candidates that are drawn at a time
 PATIENCE = 2048  # candidates that cannot be sent work, before we look at everybody
 
@@ -252,6 +254,11 @@ class Stream(Stale):
         slots = int(state.flights["slots"][row])
         state.row_of[client] = -1
         stream.ended += slots
+        if stream.ended > LONGEST_DROUGHT and not stream.buffer:
+            raise RunFailed(
+                f"{stream.ended} dispatches in a row have failed: the buffer will never fill; look "
+                "at devices.dropout, devices.lifetime_s and policy.timeout_s"
+            )
         stream.resting.append((client, slots))
         if self.refill == "arrival":
             self._end_rest(world, state)

@@ -26,6 +26,12 @@ class Overselect(Rounds):
     def slots(self, m: int) -> int:
         return math.ceil(m * self.factor - 1e-9)
 
+    def divisor(self, world: World, asked: int) -> int:
+        # The surplus was never meant to count. It does count as a failure where each client's
+        # probability of being among the first is what corrects the weights.
+        wanted = world.scenario.sampling.slots(world.K)
+        return asked if self.failures == "corrected" else min(asked, wanted)
+
     def send(self, world: World, state: State, drawn: Drawn, holding: Ints) -> tuple[Ints, float]:
         flights = state.flights
         rows = dispatch(world, state, *drawn, state.now, holding=holding)
