@@ -22,6 +22,7 @@ from gifair_ray.aggregators.mixing import Mixing
 from gifair_ray.discounts import Discount
 from gifair_ray.losses import LossTable
 from gifair_ray.policies._stream import Stream
+from gifair_ray.policies._together import Together
 from gifair_ray.scenario import merge
 
 INF = float("inf")
@@ -331,7 +332,7 @@ def test_the_order_of_arrivals_in_a_buffer_is_irrelevant(population, fleet, poli
                 state.policy.buffer = buffer[::-1]
             return update(self, world, state)
 
-        patch.setattr(Stream, "_update", backwards)
+        patch.setattr(Together, "_update", backwards)
         assert run(table, gifair(ranks), under(policy)).digest == usual.digest
 
 
@@ -445,7 +446,7 @@ def test_arrivals_that_are_handled_together_come_to_the_same(
     )
     usual = run(table, policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stream, "gather", lambda *_: [])
+        patch.setattr(Together, "gather", lambda *_: [])
         one_by_one = run(table, policy)
     for name in ("rounds", "dispatches", "evaluations", "participation"):
         assert same(usual, one_by_one, name), name

@@ -47,7 +47,8 @@ class Policy(Part):
     )
     reliability: Literal["known", "estimated"] = Field(
         "estimated",
-        description="for corrected: from the device's dropout and lifetime, or the client's record so far",
+        description="for corrected: from the device's dropout and lifetime, or from "
+        "the client's record so far",
     )
     busy_asked: Literal["answer", "wait", "skip"] = Field(
         "answer",

@@ -70,8 +70,8 @@ class Rounds(Policy):
         rows = dispatch(world, state, *drawn, state.now, holding=holding)
         return rows, float(state.flights["notice"][rows].max())
 
-    def divisor(self, world: World, asked: int) -> int:
-        """m in the weights, where so many slots were asked."""
+    def divisor(self, world: World, asked: int, answered: int) -> int:
+        """m in the weights, where so many slots were asked and so many have answered."""
         return asked
 
     # Rules
@@ -184,7 +184,7 @@ class Rounds(Policy):
         known = flights["notice"][rows] <= state.now
         rows, lane_state.carried = rows[known], rows[~known]
         lane_state.rounds += 1
-        asked = self.divisor(world, int(flights["slots"][rows].sum()))
+        asked = int(flights["slots"][rows].sum())
         completed = flights["outcome"][rows] == COMPLETED
         if isinstance(self, Asynchronous) and self.max_staleness is not None:
             stale = completed & (state.version - flights["version"][rows] > self.max_staleness)
@@ -193,7 +193,8 @@ class Rounds(Policy):
         commands = self._discard(world, state, rows[~completed], results)
         arrived = rows[completed]
         replies = [results[job] for job in flights["job"][arrived].tolist()]
-        omega = weights(world, state, arrived, asked)
+        m = self.divisor(world, asked, int(flights["slots"][arrived].sum()))
+        omega = weights(world, state, arrived, m)
         commands += report(world, state, arrived, replies)
         return commands + commit(world, state, arrived, replies, omega)
 

@@ -12,12 +12,12 @@ from typing import Literal
 from pydantic import Field
 
 from gifair_ray.policies import Floats, Ints
-from gifair_ray.policies._stream import Stream
+from gifair_ray.policies._together import Together
 from gifair_ray.weighing import Asynchronous, weights
 from gifair_ray.world import State, World
 
 
-class Fedbuff(Asynchronous, Stream):
+class Fedbuff(Asynchronous, Together):
     """A buffer of M arrivals makes a server update."""
 
     kind: Literal["fedbuff"] = "fedbuff"

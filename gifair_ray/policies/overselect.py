@@ -26,11 +26,11 @@ class Overselect(Rounds):
     def slots(self, m: int) -> int:
         return math.ceil(m * self.factor - 1e-9)
 
-    def divisor(self, world: World, asked: int) -> int:
+    def divisor(self, world: World, asked: int, answered: int) -> int:
         # The surplus was never meant to count. It does count as a failure where each client's
         # probability of being among the first is what corrects the weights.
         wanted = world.scenario.sampling.slots(world.K)
-        return asked if self.failures == "corrected" else min(asked, wanted)
+        return asked if self.failures == "corrected" else min(asked, max(wanted, answered))
 
     def send(self, world: World, state: State, drawn: Drawn, holding: Ints) -> tuple[Ints, float]:
         flights = state.flights
