@@ -94,7 +94,7 @@ def _segments(folder: Path) -> list[Path]:
 
 def _read(path: Path, name: str) -> pa.Table:
     try:
-        with pa.memory_map(str(path)) as source:
+        with pa.memory_map(os.fsencode(path)) as source:  # a name need not be text
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from safetensors.numpy import load_file
 
 from gifair_ray.cli import commands, main
-from gifair_ray.results import read_table
+from gifair_ray.results import read_table, write_segment
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import load, names
 from gifair_ray.tables import TABLES
@@ -170,6 +170,13 @@ def test_tables_can_be_read_with_pyarrow_alone(done):
     assert read_table(done, "rounds")["round"].to_pylist() == [1, 2, 3]
 
 
+def test_a_run_may_have_more_than_a_million_segments():
+    for number, what in ((1_000_000, "c"), (999_999, "b"), (0, "a")):
+        row = {"wall_s": [0.0], "time_s": [0.0], "what": [what], "seconds": [0.0]}
+        write_segment(Path("run"), "timings", number, pa.table(row, TABLES["timings"]))
+    assert read_table(Path("run"), "timings")["what"].to_pylist() == ["a", "b", "c"]
+
+
 def test_models_can_be_read_with_safetensors_alone(study):
     shapes = {"weight": (4, 3), "bias": (3,)}
     model = load_file(study / "FedAvg-seed0" / "models" / "global.safetensors")
@@ -255,6 +262,20 @@ def test_a_file_with_an_odd_name_and_a_byte_order_mark():
     Path("my best: λ.toml").write_text(QUADRATIC, encoding="utf-8-sig")
     assert run("my best: λ.toml", "--quiet") == 0
     assert json.loads(Path("out/manifest.json").read_text())["name"] == "my-best-λ"
+
+
+def test_a_file_with_a_long_name():
+    Path(f"{'x' * 200}.toml").write_text(QUADRATIC)
+    assert load(f"{'x' * 200}.toml").name == "x" * 80
+
+
+def test_names_that_are_no_text(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gifair", "out\udcff"])  # as Python reads a byte 0xff
+    assert run("quadratic.toml", "--quiet", "--out", "out\udcff") == 0
+    manifest = json.loads(Path("out\udcff/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["command"] == ["gifair", "out\udcff"]
+    assert main(["digest", "out\udcff"]) == 0
+    assert manifest["digest"] in capsys.readouterr().out
 
 
 def test_a_folder_called_like_a_scenario_is_not_in_its_way():

@@ -319,6 +319,10 @@ def test_a_change_that_only_some_variants_can_take_is_refused_by_name():
         BASE | {"study": {"variants": {"one": {}}}},
         BASE | {"study": {"variants": {"fedavg": {"solver": {"keep": True}}}}},
         merge(STUDY, {"solver": {"keep": True}}),
+        BASE | {"study": {"variants": {  # the same solver, which another algorithm would replace
+            name: {"algorithm": name, "solver": {"kind": "proximal", "mu": 0.3}}
+            for name in ("fedavg", "fedprox")
+        }}},
         BASE | {"study": {"variants": {"a.b [c] \"λ\"": {}, "#": {"stop": {"bytes": 3}}}}},
         {key: value for key, value in BASE.items() if key != "work"}
         | {"study": {"variants": {"s": {"work": {"steps": 1}}, "e": {"work": {"epochs": 1}}}}},

@@ -41,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _told(error: BaseException) -> tuple[int, str]:
     """The exit code for an error, and what to say of it; nothing to a reader that has gone."""
     if isinstance(error, BrokenPipeError):
-        # As `gifair list | head -1`. What is still in the buffer must not be tried again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_to_nowhere()
         return EXIT_FAILED, ""
     if isinstance(error, BadInput):
         return EXIT_BAD_INPUT, str(error)
@@ -56,6 +55,12 @@ def _told(error: BaseException) -> tuple[int, str]:
         hint = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
         return EXIT_FAILED, hint
     raise error
+
+
+def _write_to_nowhere() -> None:
+    """After `gifair list | head -1`: what is left in the buffer must not be tried again at exit."""
+    with open(os.devnull, "w") as nowhere, contextlib.suppress(OSError):
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _complain(message: str) -> None:
