@@ -8,7 +8,6 @@ run.table("groups").to_pandas()
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import sys
 import warnings
@@ -22,11 +21,11 @@ import pyarrow as pa
 from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
-from gifair_ray.folder import RunFolder
+from gifair_ray.folder import RunFolder, refuse_if_taken
 from gifair_ray.protocol import Params
 from gifair_ray.results import read_table
 from gifair_ray.scenario import Scenario
-from gifair_ray.scenarios.load import Study, load
+from gifair_ray.scenarios.load import Study, folder_name, load
 from gifair_ray.session import Outcome, Session
 
 Source = str | Path | Mapping[str, Any]
@@ -137,13 +136,9 @@ def _check(scenario: Scenario) -> int:
 def _folders(study: Study, out: Path | None) -> list[Path | None]:
     if out is None or len(study.runs) == 1:
         return [out] * len(study.runs)
-    folders = [
-        out / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', label)}-seed{scenario.seed}"
-        for label, scenario in study.runs
-    ]
-    taken = next((f for f in folders if f.exists() and any(f.iterdir())), None)
-    if taken is not None:
-        raise BadInput(f"{taken} is not empty; choose another --out, or remove it")
+    folders = [out / f"{folder_name(label)}-seed{scenario.seed}" for label, scenario in study.runs]
+    for folder in folders:
+        refuse_if_taken(folder)
     return list(folders)
 
 

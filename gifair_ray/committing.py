@@ -93,7 +93,7 @@ def conclude(
     )
     trained = columns["job"] >= 0
     state.held.subtract(columns["version"][trained].tolist())
-    for version in np.unique(columns["version"][trained]).tolist():
+    for version in set(columns["version"][trained].tolist()):
         _let_go(state, version)
     _let_go(state, state.version - 1)
     clients = columns["client"]
@@ -117,19 +117,22 @@ def _let_go(state: State, version: int) -> None:
 
 def _count(state: State, rows: Ints, weights: Floats | None) -> None:
     part, flights = state.participation, state.flights
-    clients, outcome = flights["client"][rows], flights["outcome"][rows]
+    clients = flights["client"][rows]
+    busy = np.maximum(flights["end"][rows] - flights["start"][rows], 0.0)
+    up = flights["bytes_up"][rows]
+    moved = flights["bytes_down"][rows] + up
+    state.bytes_up += int(up.sum())
+    np.add.at(part.busy_s, clients, busy)
+    np.add.at(part.bytes, clients, moved)
+    if weights is not None:
+        np.add.at(part.counts[COMPLETED], clients, 1)
+        np.add.at(part.weight, clients, weights)
+        return
+    outcome = flights["outcome"][rows]
     for name in np.unique(outcome).tolist():
         np.add.at(part.counts[name], clients[outcome == name], 1)
-    busy = np.maximum(flights["end"][rows] - flights["start"][rows], 0.0)
-    moved = flights["bytes_down"][rows] + flights["bytes_up"][rows]
-    state.bytes_up += int(flights["bytes_up"][rows].sum())
-    wasted = outcome != COMPLETED
-    np.add.at(part.busy_s, clients, busy)
-    np.add.at(part.wasted_s, clients, np.where(wasted, busy, 0.0))
-    np.add.at(part.bytes, clients, moved)
-    np.add.at(part.wasted_bytes, clients, np.where(wasted, moved, 0))
-    if weights is not None:
-        np.add.at(part.weight, clients, weights)
+    np.add.at(part.wasted_s, clients, busy)
+    np.add.at(part.wasted_bytes, clients, moved)
 
 
 def _round_row(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic_core import PydanticKnownError
 
 LARGEST = 2**63  # of a whole number, in arrays and in tables
@@ -18,7 +25,9 @@ class Frozen(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _is_what_it_seems(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def _is_what_it_seems(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
         # pydantic takes "5" and true for numbers, and "off" and 0 for false; a typo may hide there.
         checked = handler(value)
         if isinstance(checked, bool):
@@ -26,6 +35,8 @@ class Frozen(BaseModel):
                 raise PydanticKnownError("bool_type")
         elif isinstance(checked, int | float) and isinstance(value, bool | str):
             raise PydanticKnownError("int_type" if isinstance(checked, int) else "float_type")
+        if isinstance(checked, float) and math.isinf(checked) and cls._is_finite(info.field_name):
+            raise PydanticKnownError("finite_number")
         for number in _numbers(checked):
             if number != number:
                 raise PydanticKnownError("float_type")
@@ -34,6 +45,12 @@ class Frozen(BaseModel):
             if isinstance(number, int) and number <= -LARGEST:
                 raise PydanticKnownError("greater_than", {"gt": -LARGEST})
         return checked
+
+    @classmethod
+    def _is_finite(cls, field: str | None) -> bool:
+        """Whether a key takes finite numbers only: those that have one as their default."""
+        default = cls.model_fields[field or ""].default
+        return isinstance(default, int | float) and math.isfinite(default)
 
 
 def _numbers(value: Any) -> Iterator[int | float]:

@@ -47,8 +47,8 @@ class RunFolder:
         about = toml.dump(scenario)
         folder = RunFolder(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
             refuse_if_taken(path)
+            path.mkdir(parents=True, exist_ok=True)
             _lock(path)
             (path / "tables").mkdir()
             (path / "models").mkdir()
@@ -160,6 +160,10 @@ def _write(path: Path, text: str) -> None:
 
 def refuse_if_taken(path: Path) -> None:
     """Refuse a folder that holds anything, and say whether somebody is still writing to it."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise BadInput(f"{path} is no folder; choose another --out")
     if (path / "lock").exists():
         pid, host = _owner(path / "lock")
         if host == socket.gethostname() and not _alive(pid):

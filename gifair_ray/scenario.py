@@ -63,9 +63,7 @@ class Stop(Frozen):
 class Evaluation(Frozen):
     """Measurements of all clients, at no cost in the simulated world. Start and end included."""
 
-    every: float = Field(
-        10, ge=0, allow_inf_nan=False, description="how often, in `unit`; 0: start and end only"
-    )
+    every: float = Field(10, ge=0, description="how often, in `unit`; 0: start and end only")
     unit: Unit = Field("rounds", description="what `every` counts")
     splits: list[Split] = Field(["train", "val", "test"], description="which splits")
 

@@ -77,9 +77,10 @@ def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:
     clients, slots = flights["client"][rows], flights["slots"][rows]
     p, scheme = world.p[clients], scenario.sampling.scheme
     empirical = isinstance(policy, Asynchronous) and policy.rates == "empirical"
+    corrected = policy.failures == "corrected"
     out = aggregation_weights(
         "p-replace" if empirical else scheme, p, slots, asked, world.K,
-        policy.failures, reliability(world, state, clients),
+        policy.failures, reliability(world, state, clients) if corrected else p,
     )  # fmt: skip
     if not isinstance(policy, Asynchronous):
         return out

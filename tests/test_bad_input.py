@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -283,7 +284,9 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
         ("name=a/b", "name: 'a/b' is not 1 to 80 letters, digits or any of . _ + -"),
         ("name=3", "name = 3: must be text, in quotes"),
         ("work.schedule.lr=0", "work.schedule.lr = 0: must be more than 0"),
-        ("work.schedule.lr=nan", "work.schedule.lr = nan: must be more than 0"),
+        ("work.schedule.lr=nan", "work.schedule.lr = nan: must be "),
+        ("work.schedule.lr=inf", "work.schedule.lr = inf: must be a finite number"),
+        ("data.scale=inf", "data.scale = inf: must be a finite number"),
         ("work.schedule.lr='fast'", 'work.schedule.lr = "fast": must be a number'),
         ("work.schedule.decay=1.5", "work.schedule.decay = 1.5: must be 1 or less"),
         ("work.schedule.kind=linear", "must be 'constant', 'geometric', 'inverse' or"),
@@ -312,6 +315,11 @@ def test_a_million_known_names_are_searched_and_listed_in_part():
 )  # fmt: skip
 def test_wrong_types_and_numbers(refused, changes, message):
     assert message in refused(PROTOTYPES, "--set", changes)
+
+
+def test_a_number_that_python_itself_does_not_write_out():
+    with pytest.raises(BadInput, match=r"stop\.rounds = …: must be "):
+        load(merge(PROTOTYPES, {"stop": {"rounds": 10**5000}}))
 
 
 def test_a_long_value_is_cut(refused):
@@ -388,12 +396,12 @@ def test_a_model_that_does_not_fit_the_data(refused, model, parts):
         ("class Thing: pass", "{}:Thing", ["not a subclass of", "Policy"]),
     ],
 )
-def test_a_module_that_cannot_be_used(refused, content, name, parts, request):
-    module = f"mine_{abs(hash(request.node.name))}"  # an import is remembered
+def test_a_module_that_cannot_be_used(refused, content, name, parts, monkeypatch):
+    module = f"mine_{zlib.crc32(repr((content, name)).encode())}"  # an import is remembered
     if content is not None:
         Path(f"{module}.py").write_text(content)
     name = name.format(module)
-    sys.dont_write_bytecode = True
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     has(refused(PROTOTYPES | {"policy": {"kind": name}}), repr(name), *parts)
 
 
@@ -585,6 +593,21 @@ def test_a_file_in_the_way(refused, out, seeds):
     Path("file").write_text("precious")
     message = refused(QUADRATIC | {"study": {"seeds": seeds}}, out=out)
     has(message, out, "another --out")
+
+
+def test_a_study_one_of_whose_folders_is_in_use(refused):
+    locked_by(os.getpid())
+    Path("out").rename("fedavg-seed1")
+    Path("out").mkdir()
+    Path("fedavg-seed1").rename("out/fedavg-seed1")
+    message = refused(QUADRATIC | {"study": {"seeds": 3}})
+    has(message, "fedavg-seed1", "in use", str(os.getpid()), "another --out")
+
+
+def test_a_study_one_of_whose_folders_is_a_file(refused):
+    Path("out").mkdir()
+    Path("out/fedavg-seed1").write_text("precious")
+    has(refused(QUADRATIC | {"study": {"seeds": 3}}), "fedavg-seed1", "another --out")
 
 
 def test_a_study_one_of_whose_folders_is_taken(refused):

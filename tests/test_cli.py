@@ -20,7 +20,9 @@ import pytest
 from pydantic import BaseModel
 from safetensors.numpy import load_file
 
+from gifair_ray import recorder
 from gifair_ray.cli import commands, main
+from gifair_ray.cli.progress import virtual
 from gifair_ray.results import read_table, write_segment
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import load, names
@@ -177,6 +179,15 @@ def test_a_run_may_have_more_than_a_million_segments():
     assert read_table(Path("run"), "timings")["what"].to_pylist() == ["a", "b", "c"]
 
 
+def test_where_segments_end_makes_no_difference(done, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
+    assert run(str(done / "scenario.toml"), "--quiet") == 0
+    assert len(list(Path("out/tables/rounds").iterdir())) == 3
+    assert read_table(Path("out"), "rounds") == read_table(done, "rounds")
+    again, before = (json.loads((f / "manifest.json").read_text()) for f in (Path("out"), done))
+    assert again["digest"] == before["digest"]
+
+
 def test_models_can_be_read_with_safetensors_alone(study):
     shapes = {"weight": (4, 3), "bias": (3,)}
     model = load_file(study / "FedAvg-seed0" / "models" / "global.safetensors")
@@ -209,6 +220,14 @@ def test_a_study_has_a_folder_for_each_run_and_ends_with_a_table(capsys):
         r"\[100 %\] GIFAIR per client, seed 1: round 3 · [\d.]+ s · loss [\d.]+ · spread [\d.e-]+",
         lines[-1],
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2.0 min"), (7200, "2.0 h"), (172_800, "2.0 d")],
+)
+def test_virtual_time_is_easy_to_read(seconds, told):
+    assert virtual(seconds) == told
 
 
 def test_quiet_says_the_result_and_nothing_else(capsys):
@@ -383,8 +402,6 @@ def test_letters_that_the_terminal_does_not_have():
 
 
 def test_a_disk_that_fails_ends_the_run_and_says_so(monkeypatch, capsys):
-    from gifair_ray import recorder
-
     def full(*_):
         raise OSError(28, "No space left on device")
 

@@ -155,11 +155,11 @@ class Stream(Slots):
     def _update(self, world: World, state: State) -> Commands:
         """One server update from the first replies that fill the buffer."""
         stream: StreamState = state.policy
-        slots = [int(state.flights["slots"][row]) for row, _ in stream.buffer]
+        rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
+        slots = state.flights["slots"][rows]
         n = int(np.searchsorted(np.cumsum(slots), self.size())) + 1
-        rows = np.array([row for row, _ in stream.buffer[:n]], dtype=np.int64)
-        replies = [reply for _, reply in stream.buffer[:n]]
-        left = sum(slots[n:])
+        rows, replies = rows[:n], [reply for _, reply in stream.buffer[:n]]
+        left = int(slots[n:].sum())
         omega = self.weigh(world, state, rows, stream.ended - left)
         stream.buffer, stream.ended = stream.buffer[n:], left
         self._end_rest(world, state)
