@@ -126,6 +126,8 @@ class RayBackend:
                 del self._chunks[job.id]
 
     def close(self) -> None:
+        for call in {chunk.call for chunk in self._chunks.values()}:
+            ray.cancel(call)  # work that nobody will ask for; what has begun runs to its end
         self._chunks.clear()
         self._parts.clear()
         self._models.clear()
