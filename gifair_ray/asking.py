@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gifair_ray.commands import Commands, Record, Results, Submit, nullable
+from gifair_ray.commands import Commands, Nullable, Record, Results, Submit
 from gifair_ray.protocol import EvaluateJob
 from gifair_ray.timeline import timeline, transfer_s
 from gifair_ray.world import SCALAR_BYTES, State, World
@@ -98,6 +98,6 @@ def learn(world: World, state: State, clients: Ints, losses: Floats, versions: I
         "version": versions,
         "basis": [basis] * len(clients),
         "loss": losses,
-        "age": nullable(age),
+        "age": Nullable(age),
     }
     return [Record("losses", columns)]

@@ -50,8 +50,3 @@ class Nullable:
 
     def __len__(self) -> int:
         return len(self.values)
-
-
-def nullable(values: npt.NDArray[np.float64]) -> Nullable:
-    """NaN and ∞ as nulls."""
-    return Nullable(values)

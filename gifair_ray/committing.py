@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.asking import learn
-from gifair_ray.commands import Commands, Publish, Record, nullable
+from gifair_ray.commands import Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
 from gifair_ray.protocol import Reply
 from gifair_ray.timeline import COMPLETED
@@ -75,7 +75,7 @@ def conclude(
     _count(state, rows, weights)
     n = len(rows)
     columns = {name: column[rows] for name, column in flights.columns.items()}
-    discarded = nullable(np.full(n, np.nan))
+    discarded = Nullable(np.full(n, np.nan))
     record = Record(
         "dispatches",
         {
@@ -83,7 +83,7 @@ def conclude(
             **{name: columns[name] for name in ("version", "slots", "outcome", "steps", "tilt")},
             **{name: columns[name] for name in ("bytes_down", "bytes_up")},
             **{f"{name}_s": columns[name] for name in ("send", "start", "end", "notice")},
-            "arrival_s": nullable(columns["arrival"]),
+            "arrival_s": Nullable(columns["arrival"]),
             "rank": None if (columns["rank"] == NO_RANK).all() else columns["rank"],
             "staleness": discarded if lag is None else lag,
             "loss_local": _losses(replies, "loss_local", discarded),
@@ -105,7 +105,7 @@ def conclude(
 def _losses(replies: Sequence[Reply], name: str, discarded: Any) -> Any:
     if not replies:
         return discarded
-    return nullable(np.array([getattr(reply, name) for reply in replies]))
+    return Nullable(np.array([getattr(reply, name) for reply in replies]))
 
 
 def _let_go(state: State, version: int) -> None:

@@ -93,7 +93,6 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     clock = state.schedule_clock(world)
     whole = world.steps[flights["client"][rows]]
     columns = zip(
-        rows.tolist(),
         flights["client"][rows].tolist(),
         flights["ordinal"][rows].tolist(),
         flights["tilt"][rows].tolist(),
@@ -109,7 +108,7 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
             Message(state.version, clock, tilt),
             None if steps == all_steps else steps,
         )
-        for _, client, ordinal, tilt, steps, all_steps in columns
+        for client, ordinal, tilt, steps, all_steps in columns
     ]
     flights["job"][rows] = [job.id for job in jobs]
     state.held[state.version] += len(jobs)

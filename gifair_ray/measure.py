@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gifair_ray import objective
 from gifair_ray.clock import Event
-from gifair_ray.commands import Command, Commands, Record, Results, Submit, nullable
+from gifair_ray.commands import Command, Commands, Nullable, Record, Results, Submit
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
 from gifair_ray.world import State, World
@@ -73,12 +73,12 @@ def audited(world: World, state: State, event: Event, results: Results) -> Comma
         "version": np.full(d, version),
         "time_s": np.full(d, time),
         "group": np.arange(d),
-        "L_used": nullable(L_used),
+        "L_used": Nullable(L_used),
         "L_exact": L,
         "r_used": r_used,
         "r_exact": objective.group_ranks(L),
-        "age_mean": nullable(age_mean),
-        "age_max": nullable(age_max),
+        "age_mean": Nullable(age_mean),
+        "age_max": Nullable(age_max),
     }
     return [Record("ranks", columns), _participation(world, state)]
 
@@ -155,9 +155,9 @@ def _evaluation_rows(
         "time_s": np.full(n, time),
         "client": clients,
         **common,
-        "loss": nullable(loss),
+        "loss": Nullable(loss),
         "samples": samples,
-        "correct": nullable(np.where(graded, correct, np.nan)),
+        "correct": Nullable(np.where(graded, correct, np.nan)),
         "selected_ever": state.participation.counts["completed"][clients] > 0,
     }
     accuracy = np.where(graded & (samples > 0), correct / np.maximum(samples, 1), np.nan)
@@ -185,10 +185,10 @@ def _group_rows(
             "model": [model] * d,
             "group": np.arange(d),
             "clients": np.bincount(groups[~np.isnan(loss)], minlength=d),
-            "loss": nullable(objective.group_losses(loss, groups, d)),
-            "accuracy": nullable(by_group),
-            "variance": nullable(np.full(d, known.var() if len(known) else np.nan)),
-            "discrepancy": nullable(np.full(d, np.ptp(known) if len(known) else np.nan)),
+            "loss": Nullable(objective.group_losses(loss, groups, d)),
+            "accuracy": Nullable(by_group),
+            "variance": Nullable(np.full(d, known.var() if len(known) else np.nan)),
+            "discrepancy": Nullable(np.full(d, np.ptp(known) if len(known) else np.nan)),
         },
     )
 

@@ -89,6 +89,11 @@ class World:
             return float(self.durations.min())
         return float(fleet.latency_s.min())
 
+    def online(self, t: float) -> Ints:
+        """Everybody who is online at t."""
+        everybody = np.arange(self.K)
+        return everybody[self.calendar.online(everybody, t)]
+
     @property
     def K(self) -> int:
         """How many clients there are."""

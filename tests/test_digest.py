@@ -15,7 +15,7 @@ from profiles import examples
 
 import gifair_ray
 from gifair_ray import digest, recorder
-from gifair_ray.commands import nullable
+from gifair_ray.commands import Nullable
 from gifair_ray.digest import canonical, model_hash, run_digest, table_chain
 from gifair_ray.errors import RunFailed
 from gifair_ray.recorder import FolderRecorder, Recorder, to_table
@@ -207,14 +207,14 @@ def losses(*rows, **changes):
 
 
 def test_columns_of_every_kind():
-    whole = nullable(np.array([3.0, np.inf, np.nan]))
+    whole = Nullable(np.array([3.0, np.inf, np.nan]))
     columns = losses((0, 0.1), (1, 0.2), (2, np.nan), age=whole)
     rows = to_table("losses", [columns])
     assert rows.schema == TABLES["losses"]
     assert rows["age"].to_pylist() == [3, None, None]
     assert rows["loss"].to_pylist()[:2] == [0.1, 0.2]
     assert math.isnan(rows["loss"][2].as_py())  # a NaN in a plain column is a value
-    some = losses((0, 0.1), (1, 0.2), loss=nullable(np.array([1.0, np.nan])))
+    some = losses((0, 0.1), (1, 0.2), loss=Nullable(np.array([1.0, np.nan])))
     assert to_table("losses", [some])["loss"].to_pylist() == [1.0, None]
     # A NaN in a plain column stays a value beside a record whose nulls are NaN.
     beside = to_table("losses", [columns, some])["loss"].to_pylist()
@@ -229,8 +229,8 @@ def test_a_value_is_the_same_whatever_it_is_recorded_with(order, data):
     records = [
         losses((0, np.nan), (1, np.inf), age=[1, 2]),
         losses((2, 0.5), age=None),
-        losses((3, 0.0), (4, 0.0), loss=nullable(np.array([np.nan, 2.0])), age=np.array([4, 5])),
-        losses((5, -np.inf), age=nullable(np.array([np.nan]))),
+        losses((3, 0.0), (4, 0.0), loss=Nullable(np.array([np.nan, 2.0])), age=np.array([4, 5])),
+        losses((5, -np.inf), age=Nullable(np.array([np.nan]))),
         losses((6, 1.5), loss=[None], age=[None]),
     ]
     records = [records[i] for i in order[: data.draw(st.integers(1, 5))]]

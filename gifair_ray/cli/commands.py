@@ -14,17 +14,24 @@ from gifair_ray.errors import BadInput, RunFailed
 if TYPE_CHECKING:
     from gifair_ray.api import Run
     from gifair_ray.parts import Part
+    from gifair_ray.scenarios.load import Study
 
 WIDE = 120  # columns of a terminal that shows a row per label
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a scenario or a study, with progress, and end with its table."""
-    from gifair_ray.api import run_study
-    from gifair_ray.cli.progress import ProgressDisplay
     from gifair_ray.scenarios.load import load
 
-    study = load(arguments.scenario, arguments.sets, arguments.seed)
+    runs, out = run_shown(load(arguments.scenario, arguments.sets, arguments.seed), arguments)
+    _show_results(runs, out)
+
+
+def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], Path]:
+    """Run a study as the command line says, with its progress; and where the results are."""
+    from gifair_ray.api import run_study
+    from gifair_ray.cli.progress import ProgressDisplay
+
     out = Path(arguments.out or Path("runs") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}")
     with ProgressDisplay(len(study.runs), quiet=arguments.quiet) as display:
         runs = run_study(
@@ -36,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
             clients_per_actor=arguments.clients_per_actor,
             watch=display.update,
         )
-    _show_results(runs, out)
+    return runs, out
 
 
 def _show_results(runs: list[Run], out: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gifair_ray.cli.commands import run_shown
 from gifair_ray.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,24 +57,12 @@ def whatif(arguments: argparse.Namespace) -> None:
 
     from gifair_ray.analysis import load as load_run
     from gifair_ray.analysis import paired, render_paired
-    from gifair_ray.api import run_study
-    from gifair_ray.cli.progress import ProgressDisplay
     from gifair_ray.scenarios.load import Study
 
     asked = question(arguments.runs, arguments.sets, arguments.seeds)
     runs = [("before", scenario) for scenario in asked.rerun]
     runs += [("after", scenario) for scenario in asked.changed]
-    out = Path(arguments.out or Path("runs") / f"whatif-{datetime.now():%Y%m%d-%H%M%S}")
-    with ProgressDisplay(len(runs), quiet=arguments.quiet) as display:
-        done = run_study(
-            Study("whatif", tuple(runs)),
-            out=out,
-            backend=arguments.backend,
-            workers=arguments.workers,
-            address=arguments.address,
-            clients_per_actor=arguments.clients_per_actor,
-            watch=display.update,
-        )
+    done, _ = run_shown(Study("whatif", tuple(runs)), arguments)
     before = [*asked.before, *(run.folder for run in done if run.label == "before" and run.folder)]
     after = [run.folder for run in done if run.label == "after" and run.folder]
     table = paired(map(load_run, before), map(load_run, after), arguments.split)

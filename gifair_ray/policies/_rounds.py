@@ -22,7 +22,7 @@ from gifair_ray.commands import Commands, Results
 from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.errors import RunFailed
-from gifair_ray.policies import Floats, Ints, Policy
+from gifair_ray.policies import Bools, Floats, Ints, Policy
 from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import Asynchronous, weights
 from gifair_ray.world import State, World
@@ -86,10 +86,9 @@ class Rounds(Policy):
         return [command for lane in self.lanes(world) for command in self._open(world, state, lane)]
 
     def _bootstrap(self, world: World, state: State) -> Commands:
-        everybody = np.arange(world.K)
-        online = everybody[world.calendar.online(everybody, state.now)]
+        online = world.online(state.now)
         if not len(online):
-            return wait_for_somebody(world, state, everybody, Event("begin"))
+            return wait_for_somebody(world, state, np.arange(world.K), Event("begin"))
         request, commands = ask(world, state, online)
         state.clock.at(request.closes, Event("bootstrapped", request.needs, request))
         return commands
@@ -118,10 +117,10 @@ class Rounds(Policy):
             return []
         asks = world.scenario.weighting.asks
         if asks == "everybody":
-            everybody = np.arange(world.K)
-            online = everybody[world.calendar.online(everybody, state.now)]
+            online = world.online(state.now)
             if not len(online):
-                return wait_for_somebody(world, state, everybody, Event("open", (), lane))
+                nobody_yet = Event("open", (), lane)
+                return wait_for_somebody(world, state, np.arange(world.K), nobody_yet)
             return self._ask(world, state, lane, online, None)
         drawn = self._draw(world, state, lane)
         if asks == "participants" and len(drawn[0]):
@@ -137,14 +136,16 @@ class Rounds(Policy):
         return commands
 
     def _draw(self, world: World, state: State, lane: Lane) -> Drawn:
-        def free(places: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-            clients = lane.clients[places]
-            return world.calendar.online(clients, state.now) & ~state.is_busy(clients)
-
         sampling = world.scenario.sampling
         index = state.policy[lane.number].rounds + (lane.number << 40)
         m = self.slots(sampling.slots(len(lane.clients)))
-        places, slots = sampling.draw(world.scenario.seed, index, lane.cumulative, free, m)
+        places, slots = sampling.draw(
+            world.scenario.seed,
+            index,
+            lane.cumulative,
+            lambda places: idle(world, state, lane.clients[places]),
+            m,
+        )
         return lane.clients[places], slots
 
     def _send(
@@ -190,7 +191,7 @@ class Rounds(Policy):
             stale = completed & (state.version - flights["version"][rows] > self.max_staleness)
             flights["outcome"][rows[stale]] = "too-stale"
             completed &= ~stale
-        commands = self._discard(world, state, rows[~completed], results)
+        commands = discard(world, state, rows[~completed], results)
         arrived = rows[completed]
         replies = [results[job] for job in flights["job"][arrived].tolist()]
         m = self.divisor(world, asked, int(flights["slots"][arrived].sum()))
@@ -198,15 +199,22 @@ class Rounds(Policy):
         commands += report(world, state, arrived, replies)
         return commands + commit(world, state, arrived, replies, omega)
 
-    def _discard(self, world: World, state: State, rows: Ints, results: Results) -> Commands:
-        if self.discarded == "kept" and world.scenario.solver.keep:
-            for row in rows[state.flights["job"][rows] >= 0].tolist():
-                client, job = state.flights["client"][row], state.flights["job"][row]
-                state.personal[int(client)] = np.array(results[int(job)].model, copy=True)
-        return conclude(world, state, rows)
-
     def wind_up(self, world: World, state: State) -> Commands:
         return abandon(world, state)
+
+
+def idle(world: World, state: State, clients: Ints) -> Bools:
+    """Who of the clients is online and has nothing to do."""
+    return world.calendar.online(clients, state.now) & ~state.is_busy(clients)
+
+
+def discard(world: World, state: State, rows: Ints, results: Results) -> Commands:
+    """Conclude work that does not count; its clients may keep for themselves what they trained."""
+    if world.scenario.policy.discarded == "kept" and world.scenario.solver.keep:
+        for row in rows[state.flights["job"][rows] >= 0].tolist():
+            client, job = state.flights["client"][row], state.flights["job"][row]
+            state.personal[int(client)] = np.array(results[int(job)].model, copy=True)
+    return conclude(world, state, rows)
 
 
 def wait_for_somebody(world: World, state: State, clients: Ints, event: Event) -> Commands:
@@ -225,8 +233,8 @@ def never_again(state: State) -> RunFailed:
 
 def next_chance(world: World, state: State, clients: Ints) -> float:
     """The next moment, after now, to look for one of the clients who can be sent work; or ∞."""
-    idle = clients[~state.is_busy(clients)]
-    when = world.calendar.next_online(state.now, idle) if len(idle) else math.inf
+    at_rest = clients[~state.is_busy(clients)]
+    when = world.calendar.next_online(state.now, at_rest) if len(at_rest) else math.inf
     if when == state.now:
         when = math.nextafter(state.now, math.inf)
     occupied = state.flights.in_use()

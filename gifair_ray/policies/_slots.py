@@ -11,7 +11,8 @@ from pydantic import Field
 
 from gifair_ray.asking import Request
 from gifair_ray.errors import RunFailed
-from gifair_ray.policies import Bools, Ints
+from gifair_ray.policies import Ints
+from gifair_ray.policies._rounds import idle
 from gifair_ray.protocol import Reply
 from gifair_ray.weighing import Stale
 from gifair_ray.world import RESERVED, State, World
@@ -104,7 +105,7 @@ class Slots(Stale):
                 world.scenario.seed,
                 state.version,
                 world.cumulative,
-                lambda those: self._idle(world, state, those),
+                lambda those: idle(world, state, those),
                 stream.vacant,
             )
             stream.vacant -= int(slots.sum())
@@ -115,14 +116,11 @@ class Slots(Stale):
         clients = np.array(sorted(chosen), dtype=np.int64)
         return clients, np.ones_like(clients)
 
-    def _idle(self, world: World, state: State, clients: Ints) -> Bools:
-        return world.calendar.online(clients, state.now) & ~state.is_busy(clients)
-
     def _next_candidates(self, world: World, state: State) -> list[int]:
         """Clients for the free slots, as many as somebody is there for; they count as busy."""
         stream: StreamState = state.policy
         queued = np.array(list(stream.queue), dtype=np.int64)
-        chosen: list[int] = queued[self._idle(world, state, queued)].tolist()
+        chosen: list[int] = queued[idle(world, state, queued)].tolist()
         for k in chosen:  # work that waited for a client that is free now; its slot was kept
             stream.queue[k] -= 1
             stream.vacant += 1
@@ -162,7 +160,7 @@ class Slots(Stale):
                 return int(client)
         stream.drawn += 1  # one more, which names the draw among everybody
         stream.candidates = []
-        idle = np.flatnonzero(state.row_of == -1)
-        there = idle[world.calendar.online(idle, t)]
+        at_rest = np.flatnonzero(state.row_of == -1)
+        there = at_rest[world.calendar.online(at_rest, t)]
         drawn = scenario.sampling.among(scenario.seed, stream.drawn, there, world.p, 1)
         return drawn[0] if drawn else None

@@ -21,10 +21,16 @@ from gifair_ray import measure
 from gifair_ray.asking import Request, answered, ask
 from gifair_ray.clock import Event
 from gifair_ray.commands import Commands, Results
-from gifair_ray.committing import commit, conclude, report
+from gifair_ray.committing import commit, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.policies import Floats, Ints
-from gifair_ray.policies._rounds import abandon, never_again, next_chance, wait_for_somebody
+from gifair_ray.policies._rounds import (
+    abandon,
+    discard,
+    never_again,
+    next_chance,
+    wait_for_somebody,
+)
 from gifair_ray.policies._slots import Slots, StreamState
 from gifair_ray.protocol import Reply
 from gifair_ray.timeline import COMPLETED
@@ -76,7 +82,7 @@ class Stream(Slots):
             commands += self._arrived(world, state, event.payload, results)
         elif event.kind == "lost":
             self._free(world, state, event.payload)
-            commands += self._discard(world, state, event.payload, results)
+            commands += discard(world, state, np.array([event.payload]), results)
         elif event.kind == "refill":
             stream.refill_at = np.inf
         elif event.kind == "ask":
@@ -112,16 +118,10 @@ class Stream(Slots):
         lag = state.version - int(flights["version"][row])
         if self.max_staleness is not None and lag > self.max_staleness:
             flights["outcome"][row] = "too-stale"
-            return self._discard(world, state, row, results)
+            return discard(world, state, np.array([row]), results)
         reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
         return report(world, state, np.array([row]), [reply])
-
-    def _discard(self, world: World, state: State, row: int, results: Results) -> Commands:
-        client, job = int(state.flights["client"][row]), int(state.flights["job"][row])
-        if self.discarded == "kept" and world.scenario.solver.keep and job >= 0:
-            state.personal[client] = np.array(results[job].model, copy=True)
-        return conclude(world, state, np.array([row]))
 
     def _go_on(self, world: World, state: State) -> Commands:
         """Update the model if that is due, and give free slots new work."""
@@ -167,10 +167,9 @@ class Stream(Slots):
 
     def _ask_everybody(self, world: World, state: State) -> Commands:
         state.policy.asking = True
-        everybody = np.arange(world.K)
-        online = everybody[world.calendar.online(everybody, state.now)]
+        online = world.online(state.now)
         if not len(online):
-            return wait_for_somebody(world, state, everybody, Event("ask"))
+            return wait_for_somebody(world, state, np.arange(world.K), Event("ask"))
         request, commands = ask(world, state, online)
         state.clock.at(request.closes, Event("ranked", request.needs, (request, None)))
         return commands
