@@ -76,14 +76,10 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Actors for as long as the block lasts; then all that was started here is stopped.
 
-    Uses Ray if it is already running in this process, else the cluster at `address`, else starts
-    one on this machine.
+    Uses Ray as `running` says.
     """
-    ours = not ray.is_initialized()
-    if ours:
-        _init(workers, address)
     actors: list[Any] = []
-    try:
+    with running(workers, address), _killed(actors):
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
@@ -96,12 +92,33 @@ def cluster(
         actors.append(server)
         wait([actor.ready.remote() for actor in actors[:-1]])
         yield Cluster(server, actors[:-1], clients_per_actor)
+
+
+@contextlib.contextmanager
+def running(workers: int | None, address: str | None) -> Iterator[None]:
+    """Ray: as it is already running in this process, at `address`, or started on this machine.
+
+    What was started here is stopped in the end.
+    """
+    ours = not ray.is_initialized()
+    if ours:
+        _init(workers, address)
+    try:
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _killed(actors: list[Any]) -> Iterator[None]:
+    """In the end, none of these actors is left."""
+    try:
+        yield
     finally:
         for actor in actors:
             with contextlib.suppress(Exception):
                 ray.kill(actor)
-        if ours:
-            ray.shutdown()
 
 
 def _actor_count(workers: int, clients_per_actor: int | None, population: int | None) -> int:

@@ -8,30 +8,25 @@ run.table("groups").to_pandas()
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from gifair_ray.backend import LocalBackend
-from gifair_ray.engine import Progress
-from gifair_ray.errors import BadInput, GifairError
-from gifair_ray.folder import RunFolder, refuse_if_taken
+from gifair_ray.errors import BadInput
+from gifair_ray.folder import finished, refuse_if_taken
 from gifair_ray.protocol import Params
 from gifair_ray.results import read_table
+from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import Study, folder_name, load
-from gifair_ray.session import Outcome, Session
+from gifair_ray.session import Outcome
 
 Source = str | Path | Mapping[str, Any]
-Watch = Callable[[str, Scenario, Progress], None]
-"""Told of (label, scenario, progress) every now and then."""
-STEP_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -66,15 +61,6 @@ class Run:
         if client is not None:
             flat = self.outcome.personal.get(client, flat)
         return self.outcome.layout.tensors(flat)
-
-
-class _AnySession(Protocol):
-    def advance(self, budget_s: float) -> Progress: ...
-    def finish(self) -> Outcome: ...
-    def abort(self) -> None: ...
-
-
-Start = Callable[[Scenario, Path | None], contextlib.AbstractContextManager[_AnySession]]
 
 
 def run(source: Source, **options: Any) -> Run:
@@ -117,9 +103,71 @@ def run_study(
     how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
     with _starter(backend, workers, address, clients_per_actor, population) as start:
         return [
-            _run_one(label, scenario, folder, start, how, watch)
+            Run(
+                label,
+                scenario,
+                folder,
+                run_one(label, scenario, folder, start, sys.argv, how, watch),
+            )
             for (label, scenario), folder in zip(study.runs, folders, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """A run of a batch, and what went wrong with it, if anything did."""
+
+    label: str
+    scenario: Scenario
+    folder: Path
+    error: str | None
+
+
+def run_batch(
+    study: Study,
+    out: str | Path,
+    *,
+    backend: Literal["ray", "local"] = "ray",
+    workers: int | None = None,
+    address: str | None = None,
+    watch: Callable[[float], None] | None = None,
+) -> list[BatchRun]:
+    """Run all runs of a study at once, each on one worker; for sweeps of many small runs.
+
+    A folder within `out` for each; those that are finished already are not run again, so that a
+    batch which was stopped can go on. A run that fails does not stop the others. `watch` is told
+    how many are done. The results are those of `run_study`.
+    """
+    for scenario in {scenario.model_copy(update={"seed": 0}).digest(): scenario
+                     for _, scenario in study.runs}.values():  # fmt: skip
+        _check(scenario)
+    root = Path(out)
+    planned = [
+        Planned(label, scenario, root / f"{folder_name(label)}-seed{scenario.seed}")
+        for label, scenario in study.runs
+    ]
+    todo = [run for run in planned if not finished(run.folder, run.scenario)]
+    tell = watch or (lambda done: None)
+    how = {"backend": "local", "workers": 1, "clients_per_actor": None}
+    errors: list[str | None]
+    if backend == "local":
+        errors = []
+        for run in todo:
+            tell(len(planned) - len(todo) + len(errors))
+            errors.append(make(run, sys.argv, how, None))
+    else:
+        from gifair_ray.actors.batch import run_batch as on_workers
+
+        skipped = len(planned) - len(todo)
+        errors = on_workers(
+            todo, workers=workers, address=address, command=sys.argv, how=how,
+            watch=lambda done: tell(skipped + done),
+        ) if todo else []  # fmt: skip
+    tell(len(planned))
+    failed = {run.folder: error for run, error in zip(todo, errors, strict=True)}
+    return [
+        BatchRun(run.label, run.scenario, run.folder, failed.get(run.folder)) for run in planned
+    ]
 
 
 def _check(scenario: Scenario) -> int:
@@ -151,7 +199,7 @@ def _starter(
     population: int,
 ) -> Iterator[Start]:
     if backend == "local":
-        yield _start_local
+        yield start_local
         return
     if backend != "ray":
         raise BadInput(f"backend = {backend!r} is neither 'ray' nor 'local'")
@@ -164,45 +212,3 @@ def _starter(
         population=population,
     ) as actors:
         yield lambda scenario, folder: contextlib.nullcontext(actors.start(scenario, folder))
-
-
-@contextlib.contextmanager
-def _start_local(scenario: Scenario, folder: Path | None) -> Iterator[_AnySession]:
-    with LocalBackend(scenario) as backend:
-        yield Session(scenario, backend, folder)
-
-
-def _run_one(
-    label: str,
-    scenario: Scenario,
-    folder: Path | None,
-    start: Start,
-    how: Mapping[str, Any],
-    watch: Watch | None,
-) -> Run:
-    record = None
-    if folder is not None:
-        record = RunFolder.create(folder, scenario, label, sys.argv, how)
-    session: _AnySession | None = None
-    try:
-        with start(scenario, folder) as session:
-            progress = session.advance(0.0)
-            while not progress.finished:
-                if watch is not None:
-                    watch(label, scenario, progress)
-                progress = session.advance(STEP_S)
-            outcome = session.finish()
-            if watch is not None:
-                watch(label, scenario, progress)
-    except BaseException as error:
-        if session is not None:
-            with contextlib.suppress(GifairError, KeyboardInterrupt):
-                session.abort()
-        if record is not None and session is None and isinstance(error, BadInput):
-            shutil.rmtree(record.path, ignore_errors=True)  # it was empty; nothing has begun
-        elif record is not None:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            with contextlib.suppress(OSError):
-                record.close(status, error=f"{type(error).__name__}: {error}")
-        raise
-    return Run(label, scenario, folder, outcome)

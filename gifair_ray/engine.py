@@ -149,6 +149,10 @@ class Engine:
         fraction = 1.0 if finished else min(1.0, max(shares))
         return Progress(state.version, state.now, fraction, self._loss, self._spread, finished)
 
+    def remarks(self) -> list[str]:
+        """What a user should know of how it went."""
+        return self.world.rule.remarks(self.state.memory)
+
     def models(self) -> tuple[Params, dict[int, Params]]:
         """The global model, and the personal ones by client."""
         return self.state.theta, self.state.personal

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -171,6 +172,33 @@ def refuse_if_taken(path: Path) -> None:
         raise BadInput(f"{path} is in use by process {pid} on {host}; choose another --out")
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")
+
+
+def finished(path: Path, scenario: Scenario) -> bool:
+    """Whether this folder holds the finished run of this scenario; refuses another one's."""
+    if not (path / MANIFEST).exists():
+        return False
+    manifest = read_manifest(path)
+    if manifest.get("scenario_digest") != scenario.digest():
+        raise BadInput(f"{path} holds a run of another scenario; choose another --out")
+    return bool(manifest["status"] == "done")
+
+
+def clear_unfinished(path: Path) -> None:
+    """Remove what a run that did not end has left; refuses a folder that is in use."""
+    if not path.exists():
+        return
+    lock, manifest = path / "lock", path / MANIFEST
+    if lock.exists():
+        pid, host = _owner(lock)
+        if host != socket.gethostname() or _alive(pid):
+            raise BadInput(f"{path} is in use by process {pid} on {host}; choose another --out")
+    elif not manifest.exists():
+        refuse_if_taken(path)  # not ours
+        return
+    elif read_manifest(path)["status"] == "done":
+        raise BadInput(f"{path} holds a finished run; choose another --out, or remove it")
+    shutil.rmtree(path)
 
 
 def _owner(lock: Path) -> tuple[int, str]:

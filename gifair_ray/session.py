@@ -25,6 +25,8 @@ class Outcome:
     theta: Params
     personal: dict[int, Params]
     tables: dict[str, pa.Table] | None
+    remarks: tuple[str, ...] = ()
+    """What a user should know of how it went."""
 
 
 class Session:
@@ -50,14 +52,19 @@ class Session:
         (theta, personal), layout = self._engine.models(), self._engine.world.layout
         tables = self._recorder.tables()
         digest = run_digest(tables, theta, personal)
+        remarks = tuple(self._engine.remarks())
         if self._folder is None:
-            return Outcome(digest, layout, theta, personal, tables)
+            return Outcome(digest, layout, theta, personal, tables, remarks)
         self._folder.write_models(layout, theta, personal)
         progress = self._engine.progress()
         self._folder.close(
-            "done", digest=digest, rounds=progress.rounds, virtual_s=progress.virtual_s
+            "done",
+            digest=digest,
+            rounds=progress.rounds,
+            virtual_s=progress.virtual_s,
+            remarks=list(remarks),
         )
-        return Outcome(digest, layout, theta, personal, None)
+        return Outcome(digest, layout, theta, personal, None, remarks)
 
     def abort(self) -> None:
         """Stop in the middle; whole segments of what happened so far stay."""

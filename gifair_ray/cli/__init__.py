@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from gifair_ray.cli import commands
+from gifair_ray.cli import commands, tune
 from gifair_ray.cli.whatif import whatif
 from gifair_ray.errors import BadInput, GifairError
 
@@ -115,6 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--split", choices=("train", "val", "test"), default="test")
     _add_running(what)
     what.set_defaults(do=whatif)
+
+    tune.add_to(chosen, common, _add_changes)
 
     plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
     plot.add_argument("run", metavar="RUN", help="folder of a run")

@@ -47,12 +47,22 @@ def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], P
 
 
 def _show_results(runs: list[Run], out: Path) -> None:
+    show_comparison([run.folder for run in runs if run.folder is not None])
+    for remark in dict.fromkeys(remark for run in runs for remark in run.outcome.remarks):
+        print(f"note: {remark}")
+    if len(runs) == 1:
+        print(f"digest {runs[0].digest}")
+    print(f"More: gifair compare {shlex.quote(str(out))}")
+
+
+def show_comparison(folders: list[Path]) -> None:
+    """Finished runs side by side, in short."""
     from rich.console import Console
 
     from gifair_ray.analysis import compare as compare_runs
     from gifair_ray.analysis import load, render
 
-    tables = [load(run.folder) for run in runs if run.folder is not None]
+    tables = [load(folder) for folder in folders]
     for split in ("test", "train"):  # some problems have no test data
         with contextlib.suppress(BadInput):  # not evaluated
             table = compare_runs(tables, split)
@@ -60,10 +70,7 @@ def _show_results(runs: list[Run], out: Path) -> None:
                 Console().print(render(table, brief=True))
                 break
     else:
-        print(f"{len(runs)} run(s) done; there was no evaluation to show")
-    if len(runs) == 1:
-        print(f"digest {runs[0].digest}")
-    print(f"More: gifair compare {shlex.quote(str(out))}")
+        print(f"{len(folders)} run(s) done; there was no evaluation to show")
 
 
 def list_all(arguments: argparse.Namespace) -> None:

@@ -83,6 +83,17 @@ class ProgressDisplay:
         if where.finished:
             self._finished += 1
 
+    def overall(self, done: float) -> None:
+        """So many of all runs are done, parts of runs included."""
+        if self._bar is not None and self._task is not None:
+            told = f"{int(done)} of {self._runs} done"
+            self._bar.update(self._task, completed=done, description="runs", where=told)
+        elif not self._quiet and time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            elapsed, share = self._last_line - self._started, done / max(self._runs, 1)
+            rest = f" · about {elapsed / share - elapsed:.0f} s left" if 0 < share < 1 else ""
+            self._say(f"[{100 * share:3.0f} %] {int(done)} of {self._runs} runs done{rest}")
+
     def _say(self, line: str) -> None:
         try:
             print(line, file=sys.stderr, flush=True)

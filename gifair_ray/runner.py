@@ -1,0 +1,101 @@
+"""One run from start to end, in a folder or in memory, whatever happens on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gifair_ray.backend import LocalBackend
+from gifair_ray.engine import Progress
+from gifair_ray.errors import BadInput, GifairError
+from gifair_ray.folder import RunFolder, clear_unfinished
+from gifair_ray.scenario import Scenario
+from gifair_ray.session import Outcome, Session
+
+Watch = Callable[[str, Scenario, Progress], None]
+"""Told of (label, scenario, progress) every now and then."""
+STEP_S = 0.25
+
+
+class AnySession(Protocol):
+    """A run under way, in this process or elsewhere."""
+
+    def advance(self, budget_s: float) -> Progress: ...
+    def finish(self) -> Outcome: ...
+    def abort(self) -> None: ...
+
+
+Start = Callable[[Scenario, Path | None], contextlib.AbstractContextManager[AnySession]]
+
+
+@contextlib.contextmanager
+def start_local(scenario: Scenario, folder: Path | None) -> Iterator[AnySession]:
+    """Begin a run in this process."""
+    with LocalBackend(scenario) as backend:
+        yield Session(scenario, backend, folder)
+
+
+def run_one(
+    label: str,
+    scenario: Scenario,
+    folder: Path | None,
+    start: Start,
+    command: Sequence[str],
+    how: Mapping[str, Any],
+    watch: Watch | None,
+) -> Outcome:
+    """Run a scenario to its end. Whatever stops it is raised, and written to the manifest."""
+    record = None
+    if folder is not None:
+        record = RunFolder.create(folder, scenario, label, command, how)
+    session: AnySession | None = None
+    try:
+        with start(scenario, folder) as session:
+            progress = session.advance(0.0)
+            while not progress.finished:
+                if watch is not None:
+                    watch(label, scenario, progress)
+                progress = session.advance(STEP_S)
+            outcome = session.finish()
+            if watch is not None:
+                watch(label, scenario, progress)
+    except BaseException as error:
+        if session is not None:
+            with contextlib.suppress(GifairError, KeyboardInterrupt):
+                session.abort()
+        if record is not None and session is None and isinstance(error, BadInput):
+            shutil.rmtree(record.path, ignore_errors=True)  # it was empty; nothing has begun
+        elif record is not None:
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            with contextlib.suppress(OSError):
+                record.close(status, error=f"{type(error).__name__}: {error}")
+        raise
+    return outcome
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a batch: what to run, and where to."""
+
+    label: str
+    scenario: Scenario
+    folder: Path
+
+
+def make(
+    run: Planned, command: Sequence[str], how: Mapping[str, Any], watch: Watch | None
+) -> str | None:
+    """Make a run of a batch in this process; what is wrong with it, or None.
+
+    What an earlier attempt has left is removed first.
+    """
+    try:
+        clear_unfinished(run.folder)
+        run_one(run.label, run.scenario, run.folder, start_local, command, how, watch)
+    except GifairError as error:
+        return str(error)
+    return None
