@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from gifair_ray.scenarios.load import Study
 
 TABLE, TUNED = "tuning.arrow", "tuned.toml"
+SYMBOLS = {
+    "lambda_fraction": "λ/λ_max",
+    "lambda_value": "λ",
+    "epsilon": "ε",
+    "gamma": "γ",
+    "mu": "μ",
+}
 
 
 def run_batch_shown(study: Study, out: Path, arguments: argparse.Namespace) -> list[BatchRun]:
@@ -191,9 +198,9 @@ def render(table: pa.Table) -> Any:
         style = "bold" if row["chosen"] else ""
         name = row["algorithm"] if row["algorithm"] != last else ""
         last = row["algorithm"]
-        shown.add_row(
-            *(Text(cell) for cell in (name, row["setting"], *cells, verdict)), style=style
-        )
+        key, equals, value = row["setting"].partition(" = ")
+        setting = f"{SYMBOLS.get(key, key)}{equals}{value}"
+        shown.add_row(*(Text(cell) for cell in (name, setting, *cells, verdict)), style=style)
     return shown
 
 
