@@ -84,8 +84,7 @@ class World:
     def shortest(self) -> float:
         """No news of work can reach the server sooner than this after it was sent."""
         fleet = self.fleet
-        certain = not fleet.dropout.any() and np.isinf(fleet.lifetime_s).all()
-        if certain and not fleet.jitter.any():
+        if not fleet.mortal and not fleet.jittery:
             return float(self.durations.min())
         return float(fleet.latency_s.min())
 
@@ -99,7 +98,7 @@ class World:
         """How many clients there are."""
         return len(self.p)
 
-    @property
+    @cached_property
     def model_bytes(self) -> int:
         """Size of a model on the network."""
         return self.layout.size * np.dtype(self.layout.dtype).itemsize

@@ -11,7 +11,6 @@ A multiplier is frozen when its work is sent out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -33,7 +32,7 @@ from gifair_ray.policies._rounds import (
 )
 from gifair_ray.policies._slots import Slots, StreamState
 from gifair_ray.protocol import Reply
-from gifair_ray.timeline import COMPLETED
+from gifair_ray.timeline import COMPLETED, TOO_STALE
 from gifair_ray.world import RESERVED, State, World
 
 
@@ -76,7 +75,7 @@ class Stream(Slots):
         stream: StreamState = state.policy
         commands: Commands = []
         if stream.owed is not None:
-            commands += self._send_one_by_one(world, state, [(None, stream.owed)])
+            commands += self._send_one_by_one(world, state, [], [stream.owed])
             stream.owed = None
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
@@ -117,7 +116,7 @@ class Stream(Slots):
         self._free(world, state, row)
         lag = state.version - int(flights["version"][row])
         if self.max_staleness is not None and lag > self.max_staleness:
-            flights["outcome"][row] = "too-stale"
+            flights["outcome"][row] = TOO_STALE
             return discard(world, state, np.array([row]), results)
         reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
@@ -156,10 +155,13 @@ class Stream(Slots):
         """One server update from the first replies that fill the buffer."""
         stream: StreamState = state.policy
         rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
-        slots = state.flights["slots"][rows]
-        n = int(np.searchsorted(np.cumsum(slots), self.size())) + 1
+        slots = state.flights["slots"][rows].tolist()
+        n, filled = 0, 0
+        while n < len(slots) and filled < self.size():
+            filled += slots[n]
+            n += 1
         rows, replies = rows[:n], [reply for _, reply in stream.buffer[:n]]
-        left = int(slots[n:].sum())
+        left = sum(slots[n:])
         omega = self.weigh(world, state, rows, stream.ended - left)
         stream.buffer, stream.ended = stream.buffer[n:], left
         self._end_rest(world, state)
@@ -231,22 +233,26 @@ class Stream(Slots):
         return commands
 
     def _send_one_by_one(
-        self, world: World, state: State, frees: Sequence[tuple[int | None, float]]
+        self, world: World, state: State, freed: list[int], times: list[float]
     ) -> Commands:
-        """New work for slots as they become free: (the client that becomes free, when)."""
-        chosen: list[int] = []
-        for freed, time in frees:
-            if freed is not None:
-                state.row_of[freed] = -1
-            client = self._next(world, state, time)
-            assert client is not None  # there is always the one that has just come back
-            chosen.append(client)
-            state.row_of[client] = RESERVED
-        if not chosen:
+        """New work for slots that become free at these times, the last ones by these clients."""
+        if not times:
             return []
-        moments = np.array([time for _, time in frees])
+        chosen = self._next_few(state, len(times))
+        if chosen is not None:
+            state.row_of[freed] = -1
+            state.row_of[chosen] = RESERVED
+        else:
+            chosen = []
+            for i, time in enumerate(times, len(freed) - len(times)):
+                if i >= 0:
+                    state.row_of[freed[i]] = -1
+                client = self._next(world, state, time)
+                assert client is not None  # there is always the one that has just come back
+                chosen.append(client)
+                state.row_of[client] = RESERVED
         ones = np.ones(len(chosen), dtype=np.int64)
-        return self._send(world, state, np.array(chosen), ones, None, moments)
+        return self._send(world, state, np.array(chosen), ones, None, np.array(times))
 
     def wind_up(self, world: World, state: State) -> Commands:
         commands: Commands = []
