@@ -53,6 +53,9 @@ def commit(
     state.updates += int(slots.sum())
     np.add.at(state.aggregated, clients, slots)
     np.add.at(state.discounts, clients, slots * scenario.policy.discounted(lag))
+    if world.rule.lam is not None:
+        work = world.passes[clients] + world.evaluation_passes[clients]
+        state.trained += float(work.sum())
     commands: Commands = [Publish(state.version, theta)]
     commands += conclude(world, state, rows, lag, replies, weights)
     norm = float(np.sqrt(np.dot(step, step)))

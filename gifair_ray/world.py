@@ -88,6 +88,17 @@ class World:
             return float(self.durations.min())
         return float(fleet.latency_s.min())
 
+    @cached_property
+    def evaluation_work(self) -> float:
+        """Arithmetic of evaluating everybody's training data, in sample passes."""
+        return float(np.sum(self.population.train)) / 3
+
+    @cached_property
+    def cohort_work(self) -> float:
+        """Arithmetic of training a cohort, in sample passes, if all are online."""
+        takes_part = self.scenario.sampling.inclusion(self.p)
+        return float(np.dot(takes_part, self.passes + self.evaluation_passes))
+
     def online(self, t: float) -> Ints:
         """Everybody who is online at t."""
         everybody = np.arange(self.K)
@@ -163,6 +174,9 @@ class State:
     audited: tuple[float, float] | None = None
     """(H, δ) at the model that the current round started from; and the last version audited."""
     audited_version: int = -1
+    trained: float = 0.0
+    """Sample passes that have gone into server updates, where audits go by them; and the next."""
+    next_audit: float = 0.0
     finished: bool = False
     policy: Any = None
     """What the participation policy keeps between events."""

@@ -11,7 +11,7 @@ A multiplier is frozen when its work is sent out.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -38,6 +38,8 @@ from gifair_ray.world import RESERVED, State, World
 
 class Stream(Slots):
     """Base of the policies without rounds."""
+
+    cohorts: ClassVar[bool] = False
 
     exact: Literal["blocking", "pipelined"] = Field(
         "blocking",
