@@ -143,19 +143,19 @@ def _round_row(
 ) -> Record:
     H, delta = state.audited or (None, None)
     row = {
-        "round": state.version,
-        "time_s": state.now,
-        "selected": state.dispatches - state.recorded_dispatches,
-        "completed": completed,
-        "updates": state.updates,
-        "lam": world.rule.lam,
-        "lam_max": world.rule.lam_max,
-        "bytes_down": state.bytes_down,
-        "bytes_up": state.bytes_up,
-        "step_norm": step_norm,
-        "weight_sum": float(weights.sum()),
-        "H": H,
-        "delta": delta,
+        "round": [state.version],
+        "time_s": [state.now],
+        "selected": [state.dispatches - state.recorded_dispatches],
+        "completed": [completed],
+        "updates": [state.updates],
+        "lam": [world.rule.lam],
+        "lam_max": [world.rule.lam_max],
+        "bytes_down": [state.bytes_down],
+        "bytes_up": [state.bytes_up],
+        "step_norm": [step_norm],
+        "weight_sum": [float(weights.sum())],
+        "H": [H],
+        "delta": [delta],
     }
     state.recorded_dispatches = state.dispatches
-    return Record("rounds", {name: [value] for name, value in row.items()})
+    return Record("rounds", row)

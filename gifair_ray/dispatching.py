@@ -93,11 +93,13 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     clock, clients = state.schedule_clock(world), flights["client"][rows]
     ids = range(state.jobs, state.jobs + len(rows))
     state.jobs += len(rows)
+    tilts = flights["tilt"][rows].tolist()
+    messages = {tilt: Message(state.version, clock, tilt) for tilt in set(tilts)}
     columns = zip(
         ids,
         clients.tolist(),
         flights["ordinal"][rows].tolist(),
-        flights["tilt"][rows].tolist(),
+        tilts,
         flights["steps"][rows].tolist(),
         world.steps[clients].tolist(),
         strict=True,
@@ -107,7 +109,7 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
             job,
             client,
             ordinal,
-            Message(state.version, clock, tilt),
+            messages[tilt],
             None if steps == all_steps else steps,
         )
         for job, client, ordinal, tilt, steps, all_steps in columns

@@ -137,7 +137,7 @@ class Slots(Stale):
                 stream.vacant -= 1
         return chosen
 
-    def _next_few(self, state: State, n: int) -> list[int] | None:
+    def _next_few(self, state: State, n: int) -> Ints | None:
         """The next n candidates, if they have been drawn, differ, and have nothing to do.
 
         Then each is sent work in its turn, whoever else becomes free meanwhile. Only where
@@ -145,11 +145,14 @@ class Slots(Stale):
         """
         stream: StreamState = state.policy
         few = stream.candidates[: -n - 1 : -1]
-        if len(few) < n or len(set(few)) < n or (state.row_of[few] != -1).any():
+        if len(set(few)) < n:
+            return None
+        clients = np.array(few, dtype=np.int64)
+        if (state.row_of[clients] != -1).any():
             return None
         del stream.candidates[-n:]
         stream.drawn += n
-        return few
+        return clients
 
     def _next(self, world: World, state: State, t: float) -> int | None:
         """The next candidate of the sequence that can be sent work at t, or queued for it.

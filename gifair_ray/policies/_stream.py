@@ -35,6 +35,8 @@ from gifair_ray.protocol import Reply
 from gifair_ray.timeline import COMPLETED, TOO_STALE
 from gifair_ray.world import RESERVED, State, World
 
+NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
 
 class Stream(Slots):
     """Base of the policies without rounds."""
@@ -77,7 +79,7 @@ class Stream(Slots):
         stream: StreamState = state.policy
         commands: Commands = []
         if stream.owed is not None:
-            commands += self._send_one_by_one(world, state, [], [stream.owed])
+            commands += self._send_one_by_one(world, state, NOBODY, [stream.owed])
             stream.owed = None
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
@@ -158,9 +160,9 @@ class Stream(Slots):
         stream: StreamState = state.policy
         rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
         slots = state.flights["slots"][rows].tolist()
-        n, filled = 0, 0
-        while n < len(slots) and filled < self.size():
-            filled += slots[n]
+        n, room = 0, self.size()
+        while n < len(slots) and room > 0:
+            room -= slots[n]
             n += 1
         rows, replies = rows[:n], [reply for _, reply in stream.buffer[:n]]
         left = sum(slots[n:])
@@ -235,17 +237,17 @@ class Stream(Slots):
         return commands
 
     def _send_one_by_one(
-        self, world: World, state: State, freed: list[int], times: list[float]
+        self, world: World, state: State, freed: Ints, times: list[float]
     ) -> Commands:
         """New work for slots that become free at these times, the last ones by these clients."""
         if not times:
             return []
-        chosen = self._next_few(state, len(times))
-        if chosen is not None:
+        clients = self._next_few(state, len(times))
+        if clients is not None:
             state.row_of[freed] = -1
-            state.row_of[chosen] = RESERVED
+            state.row_of[clients] = RESERVED
         else:
-            chosen = []
+            chosen: list[int] = []
             for i, time in enumerate(times, len(freed) - len(times)):
                 if i >= 0:
                     state.row_of[freed[i]] = -1
@@ -253,8 +255,9 @@ class Stream(Slots):
                 assert client is not None  # there is always the one that has just come back
                 chosen.append(client)
                 state.row_of[client] = RESERVED
-        ones = np.ones(len(chosen), dtype=np.int64)
-        return self._send(world, state, np.array(chosen), ones, None, np.array(times))
+            clients = np.array(chosen)
+        ones = np.ones(len(clients), dtype=np.int64)
+        return self._send(world, state, clients, ones, None, np.array(times))
 
     def wind_up(self, world: World, state: State) -> Commands:
         commands: Commands = []

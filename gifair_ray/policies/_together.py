@@ -47,7 +47,7 @@ class Together(Stream):
         ]
         full = len(stream.buffer) >= self.size()
         last = len(rows) - 1 if full else len(rows)  # the last gets new work after the update
-        freed = flights["client"][rows[:last]].tolist()
+        freed = flights["client"][rows[:last]]
         times = [] if stream.owed is None else [stream.owed]
         times += [time for time, _ in events[:last]]
         commands = self._send_one_by_one(world, state, freed, times)
