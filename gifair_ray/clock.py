@@ -6,13 +6,12 @@ import heapq
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gifair_ray.errors import RunFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something that happens at a virtual time. `needs` are the jobs whose results it uses."""
 
     kind: str
@@ -41,6 +40,15 @@ class Clock:
     def peek(self) -> tuple[float, Event] | None:
         """The next event and its time, which stays where it is."""
         return (self._heap[0][0], self._heap[0][3]) if self._heap else None
+
+    def take(self, n: int, kind: str, before: float) -> list[tuple[float, Event]]:
+        """The next events with their times: up to n, of one kind, before a moment."""
+        heap = self._heap
+        found: list[tuple[float, Event]] = []
+        while len(found) < n and heap and heap[0][0] < before and heap[0][3].kind == kind:
+            self.now, _, _, event = heapq.heappop(heap)
+            found.append((self.now, event))
+        return found
 
     def keep_only(self, kinds: Collection[str]) -> None:
         """Forget all events of other kinds."""

@@ -67,7 +67,7 @@ def decode(value: Any, get: Callable[[Reference], Array], modules: Collection[st
     tag = next(iter(value), "")
     inner = value.get(tag)
     if tag == OBJECT:
-        return _dataclass(inner, {k: again(v) for k, v in value["fields"].items()}, modules)
+        return _dataclass(str(inner), {k: again(v) for k, v in value["fields"].items()}, modules)
     if len(value) != 1 or not isinstance(inner, list):
         raise BadInput(f"no saved value looks like {str(value)[:80]}")
     if tag == ARRAY:

@@ -43,6 +43,17 @@ Results = Mapping[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of words, as positions in a list of them; a column has one list in all records."""
+
+    codes: npt.NDArray[np.integer]
+    words: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
 class Nullable:
     """A column of floats in which NaN and ∞ stand for null; the table may want integers."""
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.asking import learn
-from gifair_ray.commands import Commands, Nullable, Publish, Record
+from gifair_ray.commands import Coded, Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
 from gifair_ray.protocol import Params, Reply
 from gifair_ray.sums import dot
+from gifair_ray.tables import OUTCOMES
 from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import ratios
 from gifair_ray.weightings import Update
@@ -60,6 +61,9 @@ def commit(
     state.updates += int(slots.sum())
     np.add.at(state.aggregated, clients, slots)
     np.add.at(state.discounts, clients, slots * scenario.policy.discounted(lag))
+    if world.rule.lam is not None:
+        work = world.passes[clients] + world.evaluation_passes[clients]
+        state.trained += float(work.sum())
     commands: Commands = [Publish(state.version, theta)]
     commands += conclude(world, state, rows, lag, replies, weights)
     norm = math.sqrt(dot(step, step))
@@ -106,29 +110,29 @@ def conclude(
     if not len(rows):
         return []
     flights = state.flights
-    _count(state, rows, weights)
-    n = len(rows)
     columns = {name: column[rows] for name, column in flights.columns.items()}
-    discarded = Nullable(np.full(n, np.nan))
+    _count(state, columns, weights)
+    discarded = None if weights is not None else Nullable(np.full(len(rows), np.nan))
     record = Record(
         "dispatches",
         {
             **{name: columns[name] for name in ("dispatch", "round", "client", "ordinal")},
-            **{name: columns[name] for name in ("version", "slots", "outcome", "steps", "tilt")},
+            **{name: columns[name] for name in ("version", "slots", "steps", "tilt")},
             **{name: columns[name] for name in ("bytes_down", "bytes_up")},
             **{f"{name}_s": columns[name] for name in ("send", "start", "end", "notice")},
+            "outcome": Coded(columns["outcome"], OUTCOMES),
             "arrival_s": Nullable(columns["arrival"]),
-            "rank": None if (columns["rank"] == NO_RANK).all() else columns["rank"],
+            "rank": None if columns["rank"].max() == NO_RANK else columns["rank"],
             "staleness": discarded if lag is None else lag,
             "loss_local": _losses(replies, "loss_local", discarded),
             "loss_received": _losses(replies, "loss_received", discarded),
             "weight": discarded if weights is None else weights,
         },
     )
-    trained = columns["job"] >= 0
-    state.held.subtract(columns["version"][trained].tolist())
-    for version in set(columns["version"][trained].tolist()):
-        _let_go(state, version)
+    for version in columns["version"][columns["job"] >= 0].tolist():
+        state.held[version] -= 1
+        if state.held[version] <= 0:
+            _let_go(state, version)
     _let_go(state, state.version - 1)
     clients = columns["client"]
     state.row_of[clients[state.row_of[clients] == rows]] = -1
@@ -149,22 +153,21 @@ def _let_go(state: State, version: int) -> None:
         del state.held[version]
 
 
-def _count(state: State, rows: Ints, weights: Floats | None) -> None:
-    part, flights = state.participation, state.flights
-    clients = flights["client"][rows]
-    busy = np.maximum(flights["end"][rows] - flights["start"][rows], 0.0)
-    up = flights["bytes_up"][rows]
-    moved = flights["bytes_down"][rows] + up
+def _count(state: State, flights: Mapping[str, Any], weights: Floats | None) -> None:
+    part, clients = state.participation, flights["client"]
+    busy = np.maximum(flights["end"] - flights["start"], 0.0)
+    up = flights["bytes_up"]
+    moved = flights["bytes_down"] + up
     state.bytes_up += int(up.sum())
     np.add.at(part.busy_s, clients, busy)
     np.add.at(part.bytes, clients, moved)
     if weights is not None:
-        np.add.at(part.counts[COMPLETED], clients, 1)
+        np.add.at(part.counts[OUTCOMES[COMPLETED]], clients, 1)
         np.add.at(part.weight, clients, weights)
         return
-    outcome = flights["outcome"][rows]
-    for name in np.unique(outcome).tolist():
-        np.add.at(part.counts[name], clients[outcome == name], 1)
+    outcome = flights["outcome"]
+    for code in np.unique(outcome).tolist():
+        np.add.at(part.counts[OUTCOMES[code]], clients[outcome == code], 1)
     np.add.at(part.wasted_s, clients, busy)
     np.add.at(part.wasted_bytes, clients, moved)
 
@@ -174,19 +177,19 @@ def _round_row(
 ) -> Record:
     H, delta = state.audited or (None, None)
     row = {
-        "round": state.version,
-        "time_s": state.now,
-        "selected": state.dispatches - state.recorded_dispatches,
-        "completed": completed,
-        "updates": state.updates,
-        "lam": world.rule.lam,
-        "lam_max": world.rule.lam_max,
-        "bytes_down": state.bytes_down,
-        "bytes_up": state.bytes_up,
-        "step_norm": step_norm,
-        "weight_sum": float(weights.sum()),
-        "H": H,
-        "delta": delta,
+        "round": [state.version],
+        "time_s": [state.now],
+        "selected": [state.dispatches - state.recorded_dispatches],
+        "completed": [completed],
+        "updates": [state.updates],
+        "lam": [world.rule.lam],
+        "lam_max": [world.rule.lam_max],
+        "bytes_down": [state.bytes_down],
+        "bytes_up": [state.bytes_up],
+        "step_norm": [step_norm],
+        "weight_sum": [float(weights.sum())],
+        "H": [H],
+        "delta": [delta],
     }
     state.recorded_dispatches = state.dispatches
-    return Record("rounds", {name: [value] for name, value in row.items()})
+    return Record("rounds", row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -127,3 +128,13 @@ class Fleet:
     dropout: Floats
     lifetime_s: Floats
     hazard_growth: Floats
+
+    @cached_property
+    def jittery(self) -> bool:
+        """Whether anybody's pace differs from one dispatch to the next."""
+        return bool(self.jitter.any())
+
+    @cached_property
+    def mortal(self) -> bool:
+        """Whether anybody may drop out in the middle of its work."""
+        return bool(self.dropout.any() or np.isfinite(self.lifetime_s).any())

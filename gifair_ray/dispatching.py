@@ -66,7 +66,7 @@ def dispatch(
         end=fate.end,
         arrival=fate.arrival,
         notice=fate.notice,
-        outcome=fate.outcome,
+        outcome=fate.code,
         steps=steps if fate.steps is None else fate.steps,
         tilt=tilt,
         rank=NO_RANK if rank is None else rank,
@@ -91,28 +91,32 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     rows = rows[counts]
     if not len(rows):
         return []
-    whole = world.steps[flights["client"][rows]]
+    clock, clients = state.schedule_clock(world), flights["client"][rows]
+    ids = range(state.jobs, state.jobs + len(rows))
+    state.jobs += len(rows)
+    tilts = flights["tilt"][rows].tolist()
+    messages = {tilt: Message(state.version, clock, tilt) for tilt in set(tilts)}
     columns = zip(
-        flights["client"][rows].tolist(),
+        ids,
+        clients.tolist(),
         flights["ordinal"][rows].tolist(),
-        flights["tilt"][rows].tolist(),
+        tilts,
         flights["steps"][rows].tolist(),
-        whole.tolist(),
-        flights["clock"][rows].tolist(),
+        world.steps[clients].tolist(),
         strict=True,
     )
     own = state.own_model if world.scenario.solver.tracks > 1 else lambda client: None
     jobs = [
         TrainJob(
-            state.job_id(),
+            job,
             client,
             ordinal,
-            Message(state.version, clock, tilt),
+            messages[tilt],
             None if steps == all_steps else steps,
             own(client),
         )
-        for client, ordinal, tilt, steps, all_steps, clock in columns
+        for job, client, ordinal, tilt, steps, all_steps in columns
     ]
-    flights["job"][rows] = [job.id for job in jobs]
+    flights["job"][rows] = ids
     state.held[state.version] += len(jobs)
     return [Submit(jobs)]

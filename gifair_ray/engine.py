@@ -107,7 +107,8 @@ class Engine:
         for job_id in needs:
             version = self._version_of.pop(job_id)
             self._needed[version] -= 1
-            self._retire(version)
+            if self._needed[version] <= 0:
+                self._retire(version)
         return results
 
     def _retire(self, version: int) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-COLUMNS: dict[str, type | str] = {
+COLUMNS: dict[str, type] = {
     "dispatch": np.int64,
     "round": np.int64,
     "client": np.int64,
@@ -26,7 +26,7 @@ COLUMNS: dict[str, type | str] = {
     "end": np.float64,
     "arrival": np.float64,
     "notice": np.float64,
-    "outcome": "U10",
+    "outcome": np.int8,
     "steps": np.int64,
     "tilt": np.float64,
     "rank": np.int64,
@@ -53,7 +53,8 @@ class Flights:
         """Take n rows for new dispatches; the rows, in the order of the values."""
         if len(self.free) < n:
             self._grow(n)
-        rows = np.array([self.free.pop() for _ in range(n)], dtype=np.int64)
+        rows = np.array(self.free[: -n - 1 : -1], dtype=np.int64)
+        del self.free[len(self.free) - n :]
         for name, column in self.columns.items():
             column[rows] = values[name]
         return rows

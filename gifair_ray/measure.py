@@ -16,7 +16,6 @@ from gifair_ray.clock import Event
 from gifair_ray.commands import Command, Commands, Nullable, Record, Results, Submit
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
-from gifair_ray.sums import dot
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
@@ -27,26 +26,34 @@ FIRST = -1  # priority: what is measured at a moment is recorded before anything
 PERSONAL_BYTES = 256 << 20  # personal models that are sent out for evaluation at a time
 
 
-def audit_interval(world: World) -> int:
-    """Rounds between audits; 'auto' keeps their arithmetic near a tenth of the training's."""
-    every = world.scenario.audit.every
-    if world.rule.lam is None:
-        return 0
-    if every != "auto":
-        return every
-    takes_part = world.scenario.sampling.inclusion(world.p)
-    evaluation = float(np.sum(world.population.train)) / 3
-    work = dot(takes_part, world.passes + world.evaluation_passes)
-    return math.ceil(10 * evaluation / work)
+def _audits(world: World) -> bool:
+    """Whether there are ranks to audit, and anybody wants it."""
+    return world.rule.lam is not None and world.scenario.audit.every != 0
 
 
 def audit_if_due(world: World, state: State) -> Commands:
     """At the moment of a dispatch: compare the ranks in use with those at the current model."""
-    every = audit_interval(world)
-    if not every or state.version % every or state.version == state.audited_version:
+    if not _audits(world) or state.version == state.audited_version or not _due(world, state):
         return []
     state.audited_version = state.version
     return _audit(world, state, in_use=True)
+
+
+def _due(world: World, state: State) -> bool:
+    """'auto' keeps the arithmetic of audits near a tenth of the training's.
+
+    Where every server update is a cohort's work, that is a number of rounds. Elsewhere it depends
+    on who comes back how often, and the work that was done is counted.
+    """
+    every, enough = world.scenario.audit.every, 10 * world.evaluation_work
+    if every != "auto":
+        return state.version % every == 0
+    if world.scenario.policy.cohorts:
+        return state.version % math.ceil(enough / world.cohort_work) == 0
+    if state.trained < state.next_audit:
+        return False
+    state.next_audit = enough * (math.floor(state.trained / enough) + 1)
+    return True
 
 
 def _audit(world: World, state: State, in_use: bool) -> Commands:
@@ -213,7 +220,7 @@ def _participation(world: World, state: State) -> Record:
 def finish(world: World, state: State) -> Commands:
     """The run is over: a last evaluation and audit, and who took part."""
     commands = evaluate(world, state)
-    if audit_interval(world):
+    if _audits(world):
         return commands + _audit(world, state, in_use=False)
     return [*commands, _participation(world, state)]
 

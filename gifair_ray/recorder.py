@@ -1,18 +1,16 @@
 """Rows into Arrow tables: kept in memory, or appended to a folder in complete segments.
 
-The folder's writer is a thread of its own, off the path of the event loop. A segment appears
-under its name only when it is complete, so that tables can be read while the run goes on, and
-after it was killed.
+The folder's writer is a thread of its own, off the path of the event loop. It is woken for a full
+batch of records, not for every one: two threads that take turns would both be slow. A segment
+appears under its name only when it is complete, so that tables can be read while the run goes on,
+and after it was killed.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +18,61 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gifair_ray.commands import Nullable
+from gifair_ray.commands import Coded, Nullable
 from gifair_ray.errors import RunFailed
 from gifair_ray.results import read_table, write_segment
 from gifair_ray.tables import TABLES
 
-FLUSH_ROWS = 100_000
-FLUSH_S = 2.0
-QUEUED = 10_000  # records that may wait to be written
+FLUSH_ROWS = 100_000  # rows of a full batch
+FLUSH_S = 2.0  # a batch that is not full is written after so long
+QUEUED = 8  # full batches that may wait to be written
 
 
 Columns = Mapping[str, Any]
+Records = dict[str, list[Columns]]
+
+_NAMES = {name: frozenset(schema.names) for name, schema in TABLES.items()}
+
+
+def rows_of(table: str, columns: Columns) -> int:
+    """How many rows a record has; refused if they are not rows of that table."""
+    if columns.keys() != _NAMES[table]:
+        raise RunFailed(f"table {table}: columns {sorted(columns.keys() ^ _NAMES[table])}")
+    lengths = {len(column) for column in columns.values() if column is not None}
+    if len(lengths) == 1:
+        return lengths.pop()
+    by_length = {len(column): name for name, column in columns.items() if column is not None}
+    told = ", ".join(f"{name!r} has {rows} rows" for rows, name in by_length.items())
+    raise RunFailed(f"table {table}: columns of one length wanted; {told or 'all are None'}")
 
 
 def to_table(name: str, records: Sequence[Columns]) -> pa.Table:
-    """Records (columns of arrays, lists or `Nullable`; None: all null) as rows of a table."""
+    """Records (columns of arrays, lists, `Nullable` or `Coded`; None: all null) as a table."""
+    lengths = [rows_of(name, record) for record in records]
     schema = TABLES[name]
-    for record in records:
-        if record.keys() != set(schema.names):
-            raise RunFailed(f"table {name}: columns {sorted(record.keys() ^ set(schema.names))}")
-    lengths = [_rows(record) for record in records]
     columns = [
         _column([record[field.name] for record in records], lengths, field.type) for field in schema
     ]
     return pa.table(columns, schema=schema)
 
 
-def _rows(record: Columns) -> int:
-    return next(len(column) for column in record.values() if column is not None)
-
-
 def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) -> pa.Array:
-    if not any(isinstance(piece, Nullable) or piece is None for piece in pieces):
-        if isinstance(pieces[0], np.ndarray):
-            return pa.array(np.concatenate(pieces), kind)
-        return pa.array([value for piece in pieces for value in piece], kind)
-    if all(piece is None for piece in pieces):
+    kinds = set(map(type, pieces))
+    if kinds == {Coded}:
+        codes = np.concatenate([piece.codes for piece in pieces])
+        return pa.array(pieces[0].words, kind).take(pa.array(codes))
+    if kinds == {np.ndarray}:
+        return pa.array(np.concatenate(pieces), kind)
+    if kinds == {type(None)}:
         return pa.nulls(sum(lengths), kind)
-    parts = [_floats(piece, rows) for piece, rows in zip(pieces, lengths, strict=True)]
-    values, null = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if not kinds & {Nullable, type(None)}:
+        return pa.array([value for piece in pieces for value in piece], kind)
+    if kinds == {Nullable}:
+        values = np.concatenate([piece.values for piece in pieces])
+        null = ~np.isfinite(values)
+    else:
+        parts = [_floats(piece, rows) for piece, rows in zip(pieces, lengths, strict=True)]
+        values, null = (np.concatenate(part) for part in zip(*parts, strict=True))
     if pa.types.is_integer(kind):
         return pa.array(np.where(null, 0, values).astype(np.int64), kind, mask=null)
     return pa.array(values, kind, mask=null)
@@ -78,10 +92,11 @@ class Recorder:
     """Collects records in memory, by table."""
 
     def __init__(self) -> None:
-        self._records: dict[str, list[Columns]] = defaultdict(list)
+        self._records: Records = defaultdict(list)
 
     def add(self, table: str, columns: Columns) -> None:
-        """Append rows, given as columns."""
+        """Append rows, given as columns. What is not rows of that table is refused."""
+        rows_of(table, columns)
         self._records[table].append(columns)
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
@@ -106,35 +121,51 @@ class FolderRecorder(Recorder):
         self._folder = folder
         self._segments: dict[str, int] = defaultdict(int)
         self._timings: list[tuple[float, float, str, float]] = []
-        # Bounded: if writing falls behind, the event loop waits for it.
-        self._queue: queue.Queue[tuple[str, Columns] | None] = queue.Queue(QUEUED)
+        self._rows = 0
+        self._full: deque[Records] = deque()
+        self._closed = False
         self._failure: BaseException | None = None
+        self._changed = threading.Condition()  # guards all of these but the failure
         self._thread = threading.Thread(target=self._write, name="recorder", daemon=True)
         self._thread.start()
 
     def add(self, table: str, columns: Columns) -> None:
+        rows = rows_of(table, columns)
         self._check()
-        self._queue.put((table, columns))
+        with self._changed:
+            self._records[table].append(columns)
+            self._count(rows)
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
-        self._timings.append((wall_s, time_s, what, seconds))
-        if len(self._timings) >= QUEUED:
-            self._put_timings()
+        with self._changed:
+            self._timings.append((wall_s, time_s, what, seconds))
+            self._count(1)
 
-    def _put_timings(self) -> None:
+    def _count(self, rows: int) -> None:
+        self._rows += rows
+        if self._rows >= FLUSH_ROWS:
+            # Bounded: if writing falls behind, the event loop waits for it.
+            self._changed.wait_for(lambda: len(self._full) < QUEUED)
+            self._full.append(self._take())
+            self._changed.notify_all()
+
+    def _take(self) -> Records:
+        """What was added since this was last asked."""
+        records, self._records, self._rows = self._records, defaultdict(list), 0
         if self._timings:
-            names = TABLES["timings"].names
-            columns = zip(*self._timings, strict=True)
-            self.add("timings", dict(zip(names, map(list, columns), strict=True)))
+            columns = map(list, zip(*self._timings, strict=True))
+            records["timings"] = [dict(zip(TABLES["timings"].names, columns, strict=True))]
             self._timings = []
+        return records
 
     def close(self) -> None:
         """Write what is left. Raises what has gone wrong in the thread."""
-        if self._thread.is_alive():
-            if self._failure is None:
-                self._put_timings()
-            self._queue.put(None)
-            self._thread.join()
+        with self._changed:
+            if not self._closed:
+                self._full.append(self._take())
+                self._closed = True
+                self._changed.notify_all()
+        self._thread.join()
         self._check()
 
     def tables(self) -> dict[str, pa.Table]:
@@ -149,29 +180,23 @@ class FolderRecorder(Recorder):
             ) from self._failure
 
     def _write(self) -> None:
-        rows, flushed = 0, time.monotonic()
         last = False
         while not last:
-            item: tuple[str, Columns] | None = ("", {})
-            with suppress(queue.Empty):
-                item = self._queue.get(timeout=FLUSH_S)
-            last = item is None
+            with self._changed:
+                self._changed.wait_for(lambda: self._full, FLUSH_S)
+                records = self._full.popleft() if self._full else self._take()
+                last = self._closed and not self._full
+                self._changed.notify_all()
             if self._failure is not None:
-                continue  # to its end, so that nobody waits for room in the queue
+                continue  # to its end, so that nobody waits for room
             try:
-                if item is not None and item[0]:
-                    self._records[item[0]].append(item[1])
-                    rows += _rows(item[1])
-                due = rows >= FLUSH_ROWS or time.monotonic() - flushed >= FLUSH_S
-                if rows and (due or last):
-                    self._flush()
-                    rows, flushed = 0, time.monotonic()
+                self._flush(records)
             except BaseException as error:  # handed to the event loop, which raises it
                 self._failure = error
 
-    def _flush(self) -> None:
-        for table, records in self._records.items():
-            if records:
-                write_segment(self._folder, table, self._segments[table], to_table(table, records))
-                self._segments[table] += 1
-                records.clear()
+    def _flush(self, records: Records) -> None:
+        for name, some in records.items():
+            rows = to_table(name, some)
+            if len(rows):
+                write_segment(self._folder, name, self._segments[name], rows)
+                self._segments[name] += 1

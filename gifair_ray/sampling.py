@@ -37,7 +37,9 @@ class Sampling(Frozen):
 
     def slots(self, K: int) -> int:
         """m: how many slots a round has."""
-        return {"p-replace": self.cohort, "uniform": min(self.cohort, K), "all": K}[self.scheme]
+        if self.scheme == "all":
+            return K
+        return self.cohort if self.scheme == "p-replace" else min(self.cohort, K)
 
     def inclusion(self, p: Floats) -> Floats:
         """The probability that each client is in a round, if all are online."""

@@ -18,12 +18,14 @@ import numpy.typing as npt
 from gifair_ray import draws
 from gifair_ray.availability import Calendar
 from gifair_ray.devices import Fleet
+from gifair_ray.tables import OUTCOMES
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-COMPLETED, OFFLINE, DROPPED, LATE = "completed", "offline", "dropped", "late"
+COMPLETED, OFFLINE, DROPPED, LATE, SURPLUS, TOO_STALE, UNFINISHED = range(len(OUTCOMES))
+"""How work ends, as positions in `tables.OUTCOMES`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Timeline:
     end: Floats
     arrival: Floats
     notice: Floats
-    outcome: npt.NDArray[np.str_]
+    code: npt.NDArray[np.int8]
+    """How it ended: COMPLETED, …"""
     uploaded: Bools
     """Whether the reply was on its way (and its bytes spent) when the client stopped."""
     steps: Ints | None = None
@@ -47,7 +50,12 @@ class Timeline:
     @property
     def completed(self) -> Bools:
         """Which of them came back in time."""
-        return np.asarray(self.outcome == COMPLETED)
+        return np.asarray(self.code == COMPLETED)
+
+    @property
+    def outcome(self) -> npt.NDArray[np.str_]:
+        """How it ended, in words."""
+        return np.array(OUTCOMES)[self.code]
 
     @property
     def busy(self) -> Floats:
@@ -88,7 +96,7 @@ def timeline(
     latency = fleet.latency_s[clients]
     start = send + latency + transfer_s(down_bytes, fleet.down_mbps[clients])
     pace = fleet.sample_s[clients]
-    if (sigma := fleet.jitter[clients]).any():
+    if fleet.jittery and (sigma := fleet.jitter[clients]).any():
         pace = pace * np.exp(sigma * draws.normal(seed, f"jitter/{purpose}", clients, ordinals))
     upload = latency + transfer_s(up_bytes, fleet.up_mbps[clients])
     deadline = send + timeout_s
@@ -102,27 +110,23 @@ def timeline(
     arrival = end + upload
     if steps is not None:  # rounding must not make late who has stopped in time
         arrival = np.where(done != steps, np.minimum(arrival, deadline), arrival)
-    outcome = np.full(len(clients), COMPLETED, dtype="U9")
     lost = np.full(len(clients), np.inf)
-
-    if purpose == "train" and (risk := fleet.dropout[clients]).any():
-        drops = draws.uniform(seed, "dropout", clients, ordinals) < risk
-        when = draws.uniform(seed, "dropout/when", clients, ordinals)
-        lost = np.where(drops, start + when * compute, lost)
-    if purpose == "train" and np.isfinite(life := fleet.lifetime_s[clients]).any():
-        u = draws.uniform(seed, "lifetime", clients, ordinals)
-        survives = life * (-np.log1p(-u)) ** (1.0 / fleet.hazard_growth[clients])
-        lost = np.minimum(lost, np.where(survives < compute, start + survives, np.inf))
-    outcome[np.isfinite(lost)] = DROPPED
+    if purpose == "train" and fleet.mortal:
+        lost = _dropped(fleet, seed, clients, ordinals, start, compute)
     over = np.minimum(arrival, lost)
-    sent = np.broadcast_to(np.asarray(send, dtype=np.float64), len(clients))
+    sent = np.zeros(len(clients)) + send
     offline = calendar.until(clients, sent, np.minimum(over, deadline))
-    gone = offline < over
-    lost, outcome[gone] = np.where(gone, offline, lost), OFFLINE
-    late = np.minimum(arrival, lost) > deadline  # told to stop before anything else happened
-    outcome[late] = LATE
+    code = np.zeros(len(clients), dtype=np.int8)  # COMPLETED
+    if timeout_s == np.inf and (np.minimum(lost, offline) == np.inf).all():
+        return Timeline(start, end, arrival, arrival, code, code == COMPLETED, done)
 
-    completed = outcome == COMPLETED
+    code[np.isfinite(lost)] = DROPPED
+    gone = offline < over
+    lost, code[gone] = np.where(gone, offline, lost), OFFLINE
+    late = np.minimum(arrival, lost) > deadline  # told to stop before anything else happened
+    code[late] = LATE
+
+    completed = code == COMPLETED
     known = lost + latency if notice == "disconnect" else deadline
     stop = np.minimum(np.minimum(end, lost), deadline)
     return Timeline(
@@ -130,10 +134,26 @@ def timeline(
         end=stop,
         arrival=np.where(completed, arrival, np.inf),
         notice=np.where(completed, arrival, np.minimum(known, deadline)),
-        outcome=outcome,
+        code=code,
         uploaded=(end < lost) & (end <= deadline),
         steps=done,
     )
+
+
+def _dropped(
+    fleet: Fleet, seed: int, clients: Ints, ordinals: Ints, start: Floats, compute: Floats
+) -> Floats:
+    """When each client drops out of its computation; ∞ if it does not."""
+    lost = np.full(len(clients), np.inf)
+    if (risk := fleet.dropout[clients]).any():
+        drops = draws.uniform(seed, "dropout", clients, ordinals) < risk
+        when = draws.uniform(seed, "dropout/when", clients, ordinals)
+        lost = np.where(drops, start + when * compute, lost)
+    if np.isfinite(life := fleet.lifetime_s[clients]).any():
+        u = draws.uniform(seed, "lifetime", clients, ordinals)
+        survives = life * (-np.log1p(-u)) ** (1.0 / fleet.hazard_growth[clients])
+        lost = np.minimum(lost, np.where(survives < compute, start + survives, np.inf))
+    return lost
 
 
 def _steps_in_time(steps: Ints, training: Floats, time_left: Floats) -> Ints:

@@ -19,6 +19,7 @@ from gifair_ray.flights import Flights
 from gifair_ray.losses import LossTable
 from gifair_ray.protocol import Layout, Params, Reply
 from gifair_ray.scenario import Scenario
+from gifair_ray.sums import dot
 from gifair_ray.tables import OUTCOMES
 from gifair_ray.timeline import transfer_s
 from gifair_ray.weightings import Memory, Rule
@@ -89,10 +90,20 @@ class World:
     def shortest(self) -> float:
         """No news of work can reach the server sooner than this after it was sent."""
         fleet = self.fleet
-        certain = not fleet.dropout.any() and np.isinf(fleet.lifetime_s).all()
-        if certain and not fleet.jitter.any():
+        if not fleet.mortal and not fleet.jittery:
             return float(self.durations.min())
         return float(fleet.latency_s.min())
+
+    @cached_property
+    def evaluation_work(self) -> float:
+        """Arithmetic of evaluating everybody's training data, in sample passes."""
+        return float(np.sum(self.population.train)) / 3
+
+    @cached_property
+    def cohort_work(self) -> float:
+        """Arithmetic of training a cohort, in sample passes, if all are online."""
+        takes_part = self.scenario.sampling.inclusion(self.p)
+        return dot(takes_part, self.passes + self.evaluation_passes)
 
     def online(self, t: float) -> Ints:
         """Everybody who is online at t."""
@@ -104,7 +115,7 @@ class World:
         """How many clients there are."""
         return len(self.p)
 
-    @property
+    @cached_property
     def model_bytes(self) -> int:
         """Size of a model on the network."""
         return self.layout.size * np.dtype(self.layout.dtype).itemsize
@@ -173,6 +184,9 @@ class State:
     audited: tuple[float, float] | None = None
     """(H, δ) at the model that the current round started from; and the last version audited."""
     audited_version: int = -1
+    trained: float = 0.0
+    """Sample passes that have gone into server updates, where audits go by them; and the next."""
+    next_audit: float = 0.0
     finished: bool = False
     policy: Any = None
     """What the participation policy keeps between events."""

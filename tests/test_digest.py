@@ -256,9 +256,16 @@ def test_wrong_columns_are_refused_by_name(change, named):
         to_table("losses", [losses((0, 0.1)), columns])
 
 
-def test_columns_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="length"):
-        to_table("losses", [losses((0, 0.1), (1, 0.2), basis=["local"])])
+@pytest.mark.parametrize("column", [["local"], [], ["local"] * 3], ids=len)
+def test_columns_of_different_lengths_are_refused_by_name(column):
+    uneven = losses((0, 0.1), (1, 0.2), basis=column)
+    # The lengths of the two records' columns may well sum to the same.
+    even_out = losses((0, 0.1), (1, 0.2), basis=["local"] * (4 - len(column)))
+    named = rf"table losses: .*'basis' has {len(column)} rows"
+    with pytest.raises(RunFailed, match=named):
+        to_table("losses", [uneven, even_out])
+    with pytest.raises(RunFailed, match=named):
+        Recorder().add("losses", uneven)
 
 
 def test_memory_and_folder_hold_the_same(tmp_path, monkeypatch):
@@ -359,22 +366,80 @@ def test_an_error_of_the_last_write_is_raised_on_closing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"client": [1]}, "table losses: columns"),
-        ({"client": None}, "cannot write results"),
-        ({"client": 1}, "cannot write results"),
-        ({}, "cannot write results"),
+        ({"client": [1]}, "table losses: columns .*'age'"),
+        ({}, "table losses: columns .*'age'"),
+        (dict.fromkeys(TABLES["losses"].names), "table losses: .* all are None"),
+        (losses((0, 0.1), (1, 0.2), client=np.arange(3)), "table losses: .*'client' has 3 rows"),
     ],
-    ids=str,
+    ids=["one column", "no column", "no length", "lengths differ"],
 )
-def test_rows_that_do_not_fit_a_table_reach_the_loop_too(tmp_path, monkeypatch, record, message):
+def test_rows_that_do_not_fit_a_table_are_refused_when_they_are_added(tmp_path, record, message):
+    writer = FolderRecorder(tmp_path)
+    writer.add("losses", losses((0, 0.1)))
+    with pytest.raises(RunFailed, match=message):
+        writer.add("losses", record)
+    writer.close()
+    assert writer.tables()["losses"].num_rows == 1
+
+
+def test_values_of_the_wrong_kind_reach_the_loop_too(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     writer = FolderRecorder(tmp_path)
-    writer.add("losses", record)
+    writer.add("losses", losses((0, 0.1), client=["first"]))
     wait_for_failure(writer)
-    with pytest.raises(RunFailed, match=message):
+    with pytest.raises(RunFailed, match="cannot write results"):
         writer.add("losses", losses((0, 0.1)))
-    with pytest.raises(RunFailed, match=message):
+    with pytest.raises(RunFailed, match="cannot write results"):
         writer.close()
+
+
+def test_what_fills_no_batch_is_written_before_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_S", 0.01)
+    written = threading.Event()
+
+    def write_and_tell(*args, write=recorder.write_segment):
+        write(*args)
+        written.set()
+
+    monkeypatch.setattr(recorder, "write_segment", write_and_tell)
+    writer = FolderRecorder(tmp_path)
+    for i in range(1, 4):  # and nothing is added while we wait
+        writer.add("losses", losses((0, float(i))))
+        assert written.wait(timeout=60)
+        written.clear()
+        rows = read_table(tmp_path, "losses")["loss"].to_pylist()
+        assert rows == [float(n) for n in range(1, i + 1)]
+    writer.close()
+    assert len(list((tmp_path / "tables" / "losses").iterdir())) == 3
+
+
+def test_whoever_adds_waits_for_a_writer_that_falls_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
+    monkeypatch.setattr(recorder, "QUEUED", 2)
+    go, added, most = threading.Event(), [], []
+
+    def write_when_told(*args, write=recorder.write_segment):
+        go.wait(timeout=60)
+        most.append(len(added) - len(most))
+        write(*args)
+
+    monkeypatch.setattr(recorder, "write_segment", write_when_told)
+    writer = FolderRecorder(tmp_path)
+
+    def add():
+        for i in range(50):
+            writer.add("losses", losses((0, float(i))))
+            added.append(i)
+
+    loop = threading.Thread(target=add)
+    loop.start()
+    loop.join(timeout=0.2)
+    assert loop.is_alive()
+    go.set()
+    loop.join(timeout=60)
+    writer.close()
+    assert max(most) <= 4  # two that wait, one that is being written, one on its way
+    assert writer.tables()["losses"]["loss"].to_pylist() == [float(i) for i in range(50)]
 
 
 SCENARIO = {

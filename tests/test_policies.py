@@ -836,3 +836,47 @@ def test_a_slot_stands_empty_no_longer_than_it_must():
         buffer=2, concurrency=2, stop={"virtual_s": 100.0},
     )  # fmt: skip
     assert [send for _, send in dispatches(found, "client", "send_s")][:3] == [0.0, 4.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "rounds"),
+    [
+        ({"kind": "sync"}, 30),
+        ({"kind": "tiers", "tiers": 3}, 90),
+        ({"kind": "fedbuff", "buffer": 1, "concurrency": 5}, 240),
+        ({"kind": "fedbuff", "buffer": 3, "concurrency": 5}, 90),
+        ({"kind": "fedbuff", "buffer": 3, "concurrency": 5, "refill": "update"}, 90),
+        ({"kind": "fedasync", "concurrency": 5}, 240),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("scheme", ["p-replace", "uniform", "all"])
+def test_audits_cost_about_a_tenth_of_the_training_whatever_the_policy(scheme, policy, rounds):
+    sizes, steps, eval_fraction = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32], 4, 0.25
+    scenario = {
+        "algorithm": "gifair-global",
+        "data": {
+            "source": "quadratic",
+            "problem": "own",
+            "A": [[[1.0]]] * len(sizes),
+            "b": [[float(k)] for k in range(len(sizes))],
+            "sizes": sizes,
+            "groups": [k % 2 for k in range(len(sizes))],
+        },
+        "model": {"kind": "quadratic"},
+        "work": {"steps": steps, "schedule": {"lr": 0.01}},
+        "weighting": {"lambda_fraction": 0.5, "ranks": "received"},
+        "sampling": {"scheme": scheme, "cohort": 3},
+        "policy": policy,
+        "aggregator": {"kind": "mixing" if policy["kind"] == "fedasync" else "mean"},
+        "devices": {"sample_s": 0.5, "eval_fraction": eval_fraction},
+        "evaluation": {"every": 0},
+        "audit": {"every": "auto"},
+        "stop": {"rounds": rounds},
+    }
+    found = gifair_ray.run(scenario, backend="local")
+    clients = [k for k, outcome in dispatches(found, "client", "outcome") if outcome == "completed"]
+    training = sum(sizes[k] * (steps + eval_fraction) for k in clients)
+    audits = len(set(column(found, "ranks", "version"))) - 1  # one is made after the end
+    assert audits >= 5
+    assert 0.06 <= audits * sum(sizes) / 3 / training <= 0.14

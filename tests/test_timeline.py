@@ -95,7 +95,8 @@ def fate(
 
 def told(found, client=0):
     """One client's fate: (start, end, arrival, notice, outcome, uploaded[, steps])."""
-    columns = [getattr(found, field.name) for field in fields(found)]
+    names = ["outcome" if field.name == "code" else field.name for field in fields(found)]
+    columns = [getattr(found, name) for name in names]
     return tuple(column[client].item() for column in columns if column is not None)
 
 

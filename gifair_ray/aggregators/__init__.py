@@ -88,6 +88,9 @@ class Aggregator(Part):
         new = np.array(theta, copy=True)
         if not len(models):
             return new
+        if trainable == len(theta):
+            new[:] = self.combine(theta, models, bases, weights, decay)
+            return new
         new[:trainable] = self.combine(
             theta[:trainable],
             [model[:trainable] for model in models],
@@ -95,9 +98,8 @@ class Aggregator(Part):
             weights,
             decay,
         )
-        if trainable < len(theta):
-            old = theta[trainable:]
-            buffers = [model[trainable:] for model in models]
-            shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
-            new[trainable:] = old + shift
+        old = theta[trainable:]
+        buffers = [model[trainable:] for model in models]
+        shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
+        new[trainable:] = old + shift
         return new

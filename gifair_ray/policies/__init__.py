@@ -30,6 +30,8 @@ class Policy(Part):
 
     family: ClassVar[str] = "gifair_ray.policies"
     called: ClassVar[str] = "policy"
+    cohorts: ClassVar[bool] = True
+    """Whether a server update is the work of one cohort, as the sampling scheme draws it."""
 
     kind: str = Field(description="when work goes out and the model changes")
     timeout_s: float = Field(

@@ -23,7 +23,7 @@ from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.errors import RunFailed
 from gifair_ray.policies import Bools, Floats, Ints, Policy
-from gifair_ray.timeline import COMPLETED
+from gifair_ray.timeline import COMPLETED, TOO_STALE, UNFINISHED
 from gifair_ray.weighing import Asynchronous, weights
 from gifair_ray.world import State, World
 
@@ -189,7 +189,7 @@ class Rounds(Policy):
         completed = flights["outcome"][rows] == COMPLETED
         if isinstance(self, Asynchronous) and self.max_staleness is not None:
             stale = completed & (state.version - flights["version"][rows] > self.max_staleness)
-            flights["outcome"][rows[stale]] = "too-stale"
+            flights["outcome"][rows[stale]] = TOO_STALE
             completed &= ~stale
         commands = discard(world, state, rows[~completed], results)
         arrived = rows[completed]
@@ -249,7 +249,7 @@ def abandon(world: World, state: State) -> Commands:
     """
     rows, flights = state.flights.in_use(), state.flights
     state.clock.keep_only(measure.KINDS)
-    flights["outcome"][rows] = "unfinished"
+    flights["outcome"][rows] = UNFINISHED
     flights["bytes_up"][rows[flights["end"][rows] > state.now]] = 0
     flights["arrival"][rows[flights["arrival"][rows] > state.now]] = math.inf
     for name in ("start", "end", "notice"):

@@ -137,6 +137,23 @@ class Slots(Stale):
                 stream.vacant -= 1
         return chosen
 
+    def _next_few(self, state: State, n: int) -> Ints | None:
+        """The next n candidates, if they have been drawn, differ, and have nothing to do.
+
+        Then each is sent work in its turn, whoever else becomes free meanwhile. Only where
+        everybody is always online.
+        """
+        stream: StreamState = state.policy
+        few = stream.candidates[: -n - 1 : -1]
+        if len(set(few)) < n:
+            return None
+        clients = np.array(few, dtype=np.int64)
+        if (state.row_of[clients] != -1).any():
+            return None
+        del stream.candidates[-n:]
+        stream.drawn += n
+        return clients
+
     def _next(self, world: World, state: State, t: float) -> int | None:
         """The next candidate of the sequence that can be sent work at t, or queued for it.
 
@@ -145,7 +162,7 @@ class Slots(Stale):
         stream, scenario = state.policy, world.scenario
         for _ in range(PATIENCE):
             if not stream.candidates:
-                if self.busy_drawn == "skip" and not (state.row_of == -1).any():
+                if self.busy_drawn == "skip" and not _somebody_idle(state):
                     return None
                 block = scenario.sampling.sequence(
                     scenario.seed, stream.drawn, LOOK_AHEAD, world.cumulative
@@ -164,3 +181,9 @@ class Slots(Stale):
         there = at_rest[world.calendar.online(at_rest, t)]
         drawn = scenario.sampling.among(scenario.seed, stream.drawn, there, world.p, 1)
         return drawn[0] if drawn else None
+
+
+def _somebody_idle(state: State) -> bool:
+    """Whether anybody has nothing to do; a look at a few is mostly enough."""
+    few = 4096
+    return any((state.row_of[at : at + few] == -1).any() for at in range(0, len(state.row_of), few))

@@ -11,8 +11,7 @@ A multiplier is frozen when its work is sent out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -33,12 +32,16 @@ from gifair_ray.policies._rounds import (
 )
 from gifair_ray.policies._slots import Slots, StreamState
 from gifair_ray.protocol import Reply
-from gifair_ray.timeline import COMPLETED
+from gifair_ray.timeline import COMPLETED, TOO_STALE
 from gifair_ray.world import RESERVED, State, World
+
+NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Stream(Slots):
     """Base of the policies without rounds."""
+
+    cohorts: ClassVar[bool] = False
 
     exact: Literal["blocking", "pipelined"] = Field(
         "blocking",
@@ -76,7 +79,7 @@ class Stream(Slots):
         stream: StreamState = state.policy
         commands: Commands = []
         if stream.owed is not None:
-            commands += self._send_one_by_one(world, state, [(None, stream.owed)])
+            commands += self._send_one_by_one(world, state, NOBODY, [stream.owed])
             stream.owed = None
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
@@ -117,7 +120,7 @@ class Stream(Slots):
         self._free(world, state, row)
         lag = state.version - int(flights["version"][row])
         if self.max_staleness is not None and lag > self.max_staleness:
-            flights["outcome"][row] = "too-stale"
+            flights["outcome"][row] = TOO_STALE
             return discard(world, state, np.array([row]), results)
         reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
@@ -158,10 +161,13 @@ class Stream(Slots):
         """One server update from the first replies that fill the buffer."""
         stream: StreamState = state.policy
         rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
-        slots = state.flights["slots"][rows]
-        n = int(np.searchsorted(np.cumsum(slots), self.size())) + 1
+        slots = state.flights["slots"][rows].tolist()
+        n, room = 0, self.size()
+        while n < len(slots) and room > 0:
+            room -= slots[n]
+            n += 1
         rows, replies = rows[:n], [reply for _, reply in stream.buffer[:n]]
-        left = int(slots[n:].sum())
+        left = sum(slots[n:])
         omega = self.weigh(world, state, rows, stream.ended - left)
         stream.buffer, stream.ended = stream.buffer[n:], left
         self._end_rest(world, state)
@@ -233,22 +239,27 @@ class Stream(Slots):
         return commands
 
     def _send_one_by_one(
-        self, world: World, state: State, frees: Sequence[tuple[int | None, float]]
+        self, world: World, state: State, freed: Ints, times: list[float]
     ) -> Commands:
-        """New work for slots as they become free: (the client that becomes free, when)."""
-        chosen: list[int] = []
-        for freed, time in frees:
-            if freed is not None:
-                state.row_of[freed] = -1
-            client = self._next(world, state, time)
-            assert client is not None  # there is always the one that has just come back
-            chosen.append(client)
-            state.row_of[client] = RESERVED
-        if not chosen:
+        """New work for slots that become free at these times, the last ones by these clients."""
+        if not times:
             return []
-        moments = np.array([time for _, time in frees])
-        ones = np.ones(len(chosen), dtype=np.int64)
-        return self._send(world, state, np.array(chosen), ones, None, moments)
+        clients = self._next_few(state, len(times))
+        if clients is not None:
+            state.row_of[freed] = -1
+            state.row_of[clients] = RESERVED
+        else:
+            chosen: list[int] = []
+            for i, time in enumerate(times, len(freed) - len(times)):
+                if i >= 0:
+                    state.row_of[freed[i]] = -1
+                client = self._next(world, state, time)
+                assert client is not None  # there is always the one that has just come back
+                chosen.append(client)
+                state.row_of[client] = RESERVED
+            clients = np.array(chosen)
+        ones = np.ones(len(clients), dtype=np.int64)
+        return self._send(world, state, clients, ones, None, np.array(times))
 
     def wind_up(self, world: World, state: State) -> Commands:
         commands: Commands = []

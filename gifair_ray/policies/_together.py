@@ -26,14 +26,7 @@ class Together(Stream):
             return []
         until = _no_news_before(world, state.now if stream.owed is None else stream.owed)
         room = self.size() - len(stream.buffer) - 1
-        found: list[tuple[float, Event]] = []
-        while len(found) < room and (following := state.clock.peek()) is not None:
-            time, following_event = following
-            if following_event.kind != "arrived" or time >= until:
-                break
-            state.clock.pop()
-            found.append((time, following_event))
-        return found
+        return state.clock.take(room, "arrived", until)
 
     def _may_gather(self, world: World) -> bool:
         scenario = world.scenario
@@ -55,11 +48,11 @@ class Together(Stream):
         ]
         full = len(stream.buffer) >= self.size()
         last = len(rows) - 1 if full else len(rows)  # the last gets new work after the update
-        freed = zip(flights["client"][rows[:last]].tolist(), events[:last], strict=True)
-        frees = [] if stream.owed is None else [(None, stream.owed)]
-        frees += [(client, time) for client, (time, _) in freed]
-        commands = self._send_one_by_one(world, state, frees)
-        stream.ended += int(flights["slots"][rows[:last]].sum())
+        freed = flights["client"][rows[:last]]
+        times = [] if stream.owed is None else [stream.owed]
+        times += [time for time, _ in events[:last]]
+        commands = self._send_one_by_one(world, state, freed, times)
+        stream.ended += last  # a slot each
         stream.owed = None
         if full:
             row = int(rows[-1])

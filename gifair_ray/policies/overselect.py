@@ -11,7 +11,7 @@ from pydantic import Field
 from gifair_ray.dispatching import dispatch
 from gifair_ray.policies import Ints
 from gifair_ray.policies._rounds import Drawn, Rounds
-from gifair_ray.timeline import COMPLETED
+from gifair_ray.timeline import COMPLETED, SURPLUS
 from gifair_ray.world import State, World
 
 
@@ -45,7 +45,7 @@ class Overselect(Rounds):
         stopped = rows[flights["end"][rows] > closes]  # before anything else happened to them
         flights["bytes_up"][stopped] = 0
         surplus = np.concatenate([arrivals[enough + 1 :], stopped])
-        flights["outcome"][surplus] = "surplus"
+        flights["outcome"][surplus] = SURPLUS
         flights["arrival"][surplus] = math.inf
         for name in ("start", "end", "notice"):  # everybody stops when the round closes
             flights[name][rows] = np.minimum(flights[name][rows], closes)

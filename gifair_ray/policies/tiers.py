@@ -6,7 +6,7 @@ server update of its own, stale by the updates that other tiers made meanwhile.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,6 +19,8 @@ from gifair_ray.world import World
 
 class Tiers(Asynchronous, Rounds):
     """Lanes of clients ordered by the duration that is expected of a dispatch."""
+
+    cohorts: ClassVar[bool] = False
 
     kind: Literal["tiers"] = "tiers"
     tiers: int = Field(3, ge=1, description="how many, of equal numbers of clients")
