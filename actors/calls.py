@@ -9,6 +9,10 @@ import ray
 from gifair_ray.errors import GifairError, RunFailed
 
 
+class ActorLost(RunFailed):
+    """An actor died, or its node did."""
+
+
 def wait(calls: Any) -> Any:
     """The results of calls; what an actor raised is raised again, without Ray around it."""
     try:
@@ -19,4 +23,4 @@ def wait(calls: Any) -> Any:
             raise cause from None
         raise RunFailed(f"an actor failed: {type(cause).__name__}: {cause}") from error
     except ray.exceptions.RayError as error:
-        raise RunFailed(f"an actor was lost and could not be replaced: {error}") from error
+        raise ActorLost(f"an actor was lost and could not be replaced: {error}") from error

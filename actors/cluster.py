@@ -8,19 +8,19 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from gifair_ray.actors.calls import wait
+from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import ClientActor, RunSpec
 from gifair_ray.actors.server import ServerActor
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
 from gifair_ray.scenario import Scenario
-from gifair_ray.session import Outcome
+from gifair_ray.session import Outcome, Saving
 
 RESTARTS = 4  # of an actor, before the run gives up
 STORE_BYTES = 512 << 20
@@ -36,34 +36,73 @@ class Cluster:
     clients: list[Any]
     clients_per_actor: int | None
 
-    def start(self, scenario: Scenario, folder: Path | None, delay_s: float = 0.0) -> RaySession:
-        """Begin a run."""
+    def start(
+        self,
+        scenario: Scenario,
+        folder: Path | None,
+        saving: Saving = Saving(),  # noqa: B008 (it is frozen)
+        delay_s: float = 0.0,
+    ) -> RaySession:
+        """Begin a run, or go on with one."""
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s)
-        where = folder.resolve() if folder is not None else None
-        wait(self.server.begin.remote(spec, self.clients, self.clients_per_actor, where))
-        return RaySession(self.server)
+        session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
+        session.begin()
+        return session
 
 
 @dataclass
 class RaySession:
-    """A run on a cluster, with the same face as `gifair_ray.session.Session`."""
+    """A run on a cluster, with the same face as `gifair_ray.session.Session`.
 
-    server: Any
+    If the server actor is lost, another takes the run up from its last checkpoint.
+    """
+
+    cluster: Cluster
+    spec: RunSpec
+    folder: Path | None
+    saving: Saving
+    losses: int = 0
+
+    def begin(self) -> None:
+        """Let the server take the run up."""
+        cluster = self.cluster
+        arguments = (self.spec, cluster.clients, cluster.clients_per_actor, self.folder)
+        wait(cluster.server.begin.remote(*arguments, self.saving))
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
-        progress: Progress = wait(self.server.advance.remote(budget_s))
+        progress: Progress = self._call("advance", budget_s)
         return progress
 
     def finish(self) -> Outcome:
         """Write the results of a finished run."""
-        outcome: Outcome = wait(self.server.finish.remote())
+        outcome: Outcome = self._call("finish")
         return outcome
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        while True:
+            try:
+                return wait(getattr(self.cluster.server, method).remote(*arguments))
+            except ActorLost:
+                self.losses += 1
+                if self.losses > RESTARTS:
+                    raise
+                self._replace_server()
+                if method == "finish":  # the last events happen again
+                    while not self.advance(1.0).finished:
+                        pass
+
+    def _replace_server(self) -> None:
+        with contextlib.suppress(Exception):
+            ray.kill(self.cluster.server)
+        self.cluster.server = _new_server()
+        self.saving = replace(self.saving, resume=self.folder is not None)
+        self.begin()
 
     def abort(self) -> None:
         """Give the run up; what was recorded stays."""
         with contextlib.suppress(GifairError):
-            wait(self.server.abort.remote())
+            wait(self.cluster.server.abort.remote())
 
 
 @contextlib.contextmanager
@@ -87,11 +126,17 @@ def cluster(
         remote_client: Any = ray.remote(ClientActor)
         options = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
         actors = [remote_client.options(num_cpus=share, **options).remote() for _ in range(n)]
-        remote_server: Any = ray.remote(ServerActor)
-        server = remote_server.options(num_cpus=0).remote()
-        actors.append(server)
-        wait([actor.ready.remote() for actor in actors[:-1]])
-        yield Cluster(server, actors[:-1], clients_per_actor)
+        wait([actor.ready.remote() for actor in actors])
+        found = Cluster(_new_server(), list(actors), clients_per_actor)
+        try:
+            yield found
+        finally:
+            actors.append(found.server)
+
+
+def _new_server() -> Any:
+    server: Any = ray.remote(ServerActor)
+    return server.options(num_cpus=0).remote()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
 from gifair_ray.scenario import parse
-from gifair_ray.session import Outcome, Session
+from gifair_ray.session import Outcome, Saving, Session
 
 
 class ServerActor:
@@ -26,10 +26,11 @@ class ServerActor:
         actors: Sequence[Any],
         clients_per_actor: int | None,
         folder: Path | None,
+        saving: Saving,
     ) -> None:
         """Take up a run with these client actors."""
         self._backend = RayBackend(spec, actors, clients_per_actor)
-        self._session = Session(parse(spec.scenario), self._backend, folder)
+        self._session = Session(parse(spec.scenario), self._backend, folder, saving)
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""

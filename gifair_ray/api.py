@@ -11,20 +11,20 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from gifair_ray.errors import BadInput
-from gifair_ray.folder import finished, refuse_if_taken
+from gifair_ray.folder import finished, read_models, refuse_if_taken
 from gifair_ray.protocol import Params
-from gifair_ray.results import read_table
+from gifair_ray.results import MANIFEST, read_manifest, read_table
 from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import Study, folder_name, load
-from gifair_ray.session import Outcome
+from gifair_ray.session import Outcome, Saving
 
 Source = str | Path | Mapping[str, Any]
 
@@ -85,13 +85,18 @@ def run_study(
     address: str | None = None,
     clients_per_actor: int | None = None,
     watch: Watch | None = None,
+    checkpoint_s: float = 60.0,
+    checkpoint_rounds: int | None = None,
+    resume: bool = False,
 ) -> list[Run]:
     """Run all runs of a study, one after the other.
 
     `sets` are changes such as "work.steps=5". Results go to the folder `out`, a folder within it
     for each run if there are several; without it they stay in memory. `backend` "local" computes
     in this process, "ray" on `workers` actors, on this machine or the cluster at `address`;
-    `clients_per_actor` gives every actor clients of its own. The results are the same.
+    `clients_per_actor` gives every actor clients of its own. The results are the same. A run in a
+    folder is saved every `checkpoint_s` seconds or `checkpoint_rounds` rounds; with `resume`, runs
+    that `out` holds already are gone on with, and finished ones not run again.
     """
     study = source if isinstance(source, Study) else load(source, sets, seed)
     if clients_per_actor is not None and clients_per_actor < 1:
@@ -99,18 +104,59 @@ def run_study(
     if workers is not None and workers < 1:
         raise BadInput(f"workers = {workers} is less than 1")
     population = max(_check(scenario) for _, scenario in study.runs)
-    folders = _folders(study, Path(out) if out is not None else None)
+    folders = _folders(study, Path(out) if out is not None else None, resume)
     how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
+    saving = _saving(checkpoint_s, checkpoint_rounds)
     with _starter(backend, workers, address, clients_per_actor, population) as start:
-        return [
-            Run(
-                label,
-                scenario,
-                folder,
-                run_one(label, scenario, folder, start, sys.argv, how, watch),
-            )
-            for (label, scenario), folder in zip(study.runs, folders, strict=True)
-        ]
+        runs = []
+        for (label, scenario), folder in zip(study.runs, folders, strict=True):
+            if resume and folder is not None and finished(folder, scenario):
+                runs.append(Run(label, scenario, folder, _outcome(folder)))
+                continue
+            again = resume and folder is not None and (folder / MANIFEST).exists()
+            how_saved = replace(saving, resume=again)
+            outcome = run_one(label, scenario, folder, start, sys.argv, how, watch, how_saved)
+            runs.append(Run(label, scenario, folder, outcome))
+        return runs
+
+
+def _outcome(folder: Path) -> Outcome:
+    """Of a run that is finished already."""
+    manifest = read_manifest(folder)
+    return Outcome(manifest["digest"], *read_models(folder), None, tuple(manifest["remarks"]))
+
+
+def resume(
+    folder: str | Path,
+    *,
+    backend: Literal["ray", "local"] = "ray",
+    workers: int | None = None,
+    address: str | None = None,
+    clients_per_actor: int | None = None,
+    watch: Watch | None = None,
+    checkpoint_s: float = 60.0,
+    checkpoint_rounds: int | None = None,
+) -> Run:
+    """Go on with a run that was stopped, from its last checkpoint; options as for `run_study`.
+
+    The finished run has the digest of one that was never stopped. A changed scenario, and other
+    versions of what computes it, are refused.
+    """
+    path = Path(folder)
+    label = read_manifest(path)["label"]
+    scenario = load(path / "scenario.toml").runs[0][1]
+    saving = replace(_saving(checkpoint_s, checkpoint_rounds), resume=True)
+    with _starter(backend, workers, address, clients_per_actor, _check(scenario)) as start:
+        outcome = run_one(label, scenario, path, start, sys.argv, {}, watch, saving)
+    return Run(label, scenario, path, outcome)
+
+
+def _saving(seconds: float, rounds: int | None) -> Saving:
+    if not seconds > 0:
+        raise BadInput(f"checkpoint_s = {seconds} is not above 0")
+    if rounds is not None and rounds < 1:
+        raise BadInput(f"checkpoint_rounds = {rounds} is less than 1")
+    return Saving(seconds, rounds)
 
 
 @dataclass(frozen=True)
@@ -181,11 +227,11 @@ def _check(scenario: Scenario) -> int:
     return len(population)
 
 
-def _folders(study: Study, out: Path | None) -> list[Path | None]:
+def _folders(study: Study, out: Path | None, resume: bool) -> list[Path | None]:
     if out is None or len(study.runs) == 1:
         return [out] * len(study.runs)
     folders = [out / f"{folder_name(label)}-seed{scenario.seed}" for label, scenario in study.runs]
-    for folder in folders:
+    for folder in folders if not resume else ():
         refuse_if_taken(folder)
     return list(folders)
 
@@ -211,4 +257,6 @@ def _starter(
         clients_per_actor=clients_per_actor,
         population=population,
     ) as actors:
-        yield lambda scenario, folder: contextlib.nullcontext(actors.start(scenario, folder))
+        yield lambda scenario, folder, saving: contextlib.nullcontext(
+            actors.start(scenario, folder, saving)
+        )

@@ -49,11 +49,13 @@ def commit(
     trainable = world.layout.trainable
     decay = scenario.work.schedule.decay_by(state.schedule_clock(world), world.most_steps)
     theta = scenario.aggregator(state.theta, models, bases, weights, trainable, decay)
+    theta.setflags(write=False)
     step = theta[:trainable].astype(np.float64)
     step -= state.theta[:trainable]
     if scenario.solver.keep:
-        for client, reply in zip(clients.tolist(), replies, strict=True):
-            state.keep(client, reply)
+        jobs = flights["job"][rows].tolist()
+        for client, job, reply in zip(clients.tolist(), jobs, replies, strict=True):
+            state.keep(client, job, reply)
     lag = state.version - flights["version"][rows]
     slots = flights["slots"][rows]
     state.theta, state.version = theta, state.version + 1

@@ -7,6 +7,7 @@ save a checkpoint or stop between any two events.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from gifair_ray import measure
 from gifair_ray.backend import Backend
 from gifair_ray.clock import Event
 from gifair_ray.commands import Command, Publish, Record, Submit
-from gifair_ray.protocol import Params, TrainJob
+from gifair_ray.protocol import EvaluateJob, Job, Params
 from gifair_ray.recorder import Recorder
 from gifair_ray.scenario import Scenario
 from gifair_ray.sums import dot
@@ -38,6 +39,20 @@ class Progress:
     finished: bool
 
 
+@dataclass(frozen=True)
+class Saved:
+    """All that a run needs to go on from between two events."""
+
+    state: State
+    jobs: list[Job]
+    """Submitted, and not collected yet."""
+    models: dict[int, Params]
+    """The versions that jobs may refer to."""
+    closing: bool
+    loss: float
+    spread: float
+
+
 class Engine:
     """One run, on any backend."""
 
@@ -47,9 +62,10 @@ class Engine:
         self.state = State.fresh(self.world, described.initial)
         self._backend, self._recorder = backend, recorder
         self._needed: Counter[int] = Counter()  # versions, by jobs that still refer to them
-        self._version_of: dict[int, int] = {}
+        self._models: dict[int, Params] = {}  # those that have been published and not retired
+        self._jobs: dict[int, Job] = {}  # those that have been submitted and not collected
         self._started = time.perf_counter()
-        self._closing = False
+        self._closing = self._in_step = False
         self._loss = self._spread = float("nan")
 
     def begin(self) -> None:
@@ -60,13 +76,34 @@ class Engine:
         state.next_evaluation = self.world.scenario.evaluation.every
         self._carry_out(self.world.scenario.policy.begin(self.world, state))
 
+    def saved(self) -> Saved | None:
+        """The run as it is now; None where it cannot be saved: try again a little later.
+
+        That is in the middle of an event that failed, and while personal models are evaluated.
+        """
+        jobs = list(self._jobs.values())
+        if self._in_step or any(isinstance(j, EvaluateJob) and j.models is not None for j in jobs):
+            return None
+        return Saved(self.state, jobs, self._models, self._closing, self._loss, self._spread)
+
+    def resume(self, saved: Saved) -> None:
+        """Instead of `begin`: go on from there. Work that was under way is done again."""
+        self.state, self._closing = saved.state, saved.closing
+        self._loss, self._spread = saved.loss, saved.spread
+        for version, theta in saved.models.items():
+            self._models[version] = theta
+            self._backend.publish(version, theta)
+        self._submit(saved.jobs)
+
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
-    def advance(self, budget_s: float) -> Progress:
-        """Go on for about so long in wall-clock time, or to the end."""
+    def advance(self, budget_s: float, rounds: float = math.inf) -> Progress:
+        """Go on for about so long in wall-clock time, to that round, or to the end."""
         until = time.perf_counter() + budget_s
         while not self._done():
+            self._in_step = True
             self._step()
-            if time.perf_counter() >= until:
+            self._in_step = False
+            if time.perf_counter() >= until or self.state.version >= rounds:
                 break
         return self.progress()
 
@@ -105,7 +142,7 @@ class Engine:
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
         for job_id in needs:
-            version = self._version_of.pop(job_id)
+            version = self._jobs.pop(job_id).starts_from
             self._needed[version] -= 1
             if self._needed[version] <= 0:
                 self._retire(version)
@@ -114,6 +151,7 @@ class Engine:
     def _retire(self, version: int) -> None:
         if 0 <= version < self.state.version and self._needed[version] <= 0:
             del self._needed[version]
+            self._models.pop(version, None)
             self._backend.retire(version)
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
@@ -121,14 +159,17 @@ class Engine:
             if isinstance(command, Record):
                 self._recorder.add(command.table, command.columns)
             elif isinstance(command, Publish):
+                self._models[command.version] = command.theta
                 self._backend.publish(command.version, command.theta)
                 self._retire(command.version - 1)
             elif isinstance(command, Submit):
-                for job in command.jobs:
-                    version = job.message.version if isinstance(job, TrainJob) else job.version
-                    self._needed[version] += 1
-                    self._version_of[job.id] = version
-                self._backend.submit(command.jobs)
+                self._submit(command.jobs)
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._needed[job.starts_from] += 1
+            self._jobs[job.id] = job
+        self._backend.submit(jobs)
 
     def _note(self, event: Event, results: dict[int, Any]) -> None:
         """Keep what the progress line shows: mean loss, and the spread between groups."""

@@ -10,10 +10,8 @@ lock            the process that is writing
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gifair_ray import toml
+from gifair_ray import locks, toml
 from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
 from gifair_ray.protocol import Layout, Params
@@ -50,7 +48,7 @@ class RunFolder:
         try:
             refuse_if_taken(path)
             path.mkdir(parents=True, exist_ok=True)
-            _lock(path)
+            locks.lock(path, _now())
             (path / "tables").mkdir()
             (path / "models").mkdir()
             _write(path / "scenario.toml", about)
@@ -73,6 +71,41 @@ class RunFolder:
         except OSError as error:
             why = error.strerror or error
             raise BadInput(f"cannot write to {path}: {why}; choose another --out") from error
+        return folder
+
+    @staticmethod
+    def reopen(path: Path, scenario: Scenario, command: Sequence[str]) -> RunFolder:
+        """Take possession of the folder of a run that did not end, to go on with it."""
+        folder = RunFolder(path)
+        manifest = read_manifest(path)
+        if manifest["status"] == "done":
+            raise BadInput(f"the run in {path} is finished: there is nothing to go on with")
+        if manifest.get("scenario_digest") != scenario.digest():
+            raise BadInput(f"{path} holds a run of another scenario; a run goes on with its own")
+        now = _versions()
+        then = manifest.get("versions")
+        if then != now:
+            both = sorted(set(now) | set(then or {}))
+            told = [f"{n} {(then or {}).get(n)} → {now.get(n)}" for n in both
+                    if (then or {}).get(n) != now.get(n)]  # fmt: skip
+            raise BadInput(
+                f"{path} was begun with other versions ({', '.join(told)}), so that its digest "
+                "could not be that of one run: install those, or run it again"
+            )
+        if manifest.get("cpu") != _cpu():
+            raise BadInput(
+                f"{path} was begun on another processor ({manifest.get('cpu')}): numbers may "
+                "differ in their last bits; go on there, or run it again"
+            )
+        if owner := locks.user(path):
+            raise BadInput(f"{path} is in use by {owner}")
+        locks.unlock(path)
+        try:
+            locks.lock(path, _now())
+            folder.update(status="running", ended=None, error=None, command=list(command))
+            folder.update(resumed=[*manifest.get("resumed", []), _now()])
+        except OSError as error:
+            raise BadInput(f"cannot write to {path}: {error.strerror or error}") from error
         return folder
 
     def update(self, **changes: Any) -> None:
@@ -104,7 +137,8 @@ class RunFolder:
     def close(self, status: str, **changes: Any) -> None:
         """The run has ended, this way."""
         self.update(status=status, ended=_now(), **changes)
-        (self.path / "lock").unlink(missing_ok=True)
+        locks.unlock(self.path)
+        locks.let_go(self.path)
 
 
 def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
@@ -165,11 +199,13 @@ def refuse_if_taken(path: Path) -> None:
         return
     if not path.is_dir():
         raise BadInput(f"{path} is no folder; choose another --out")
-    if (path / "lock").exists():
-        pid, host = _owner(path / "lock")
-        if host == socket.gethostname() and not _alive(pid):
-            raise BadInput(f"{path} holds an unfinished run; choose another --out, or remove it")
-        raise BadInput(f"{path} is in use by process {pid} on {host}; choose another --out")
+    if owner := locks.user(path):
+        raise BadInput(f"{path} is in use by {owner}; choose another --out")
+    if (path / MANIFEST).exists() and _status(path) != "done":
+        raise BadInput(
+            f"{path} holds an unfinished run, with which gifair resume goes on; or choose another "
+            "--out"
+        )
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")
 
@@ -184,49 +220,39 @@ def finished(path: Path, scenario: Scenario) -> bool:
     return bool(manifest["status"] == "done")
 
 
+def can_resume(path: Path, scenario: Scenario) -> bool:
+    """Whether this folder holds a run of this scenario that was begun here and did not end."""
+    try:
+        manifest = read_manifest(path)
+    except BadInput:
+        return False
+    same = manifest.get("scenario_digest") == scenario.digest()
+    here = manifest.get("versions") == _versions() and manifest.get("cpu") == _cpu()
+    failed = manifest["status"] == "failed"  # it would fail again
+    return bool(same and here and not failed and manifest["status"] != "done")
+
+
 def clear_unfinished(path: Path) -> None:
     """Remove what a run that did not end has left; refuses a folder that is in use."""
     if not path.exists():
         return
-    lock, manifest = path / "lock", path / MANIFEST
-    if lock.exists():
-        pid, host = _owner(lock)
-        if host != socket.gethostname() or _alive(pid):
-            raise BadInput(f"{path} is in use by process {pid} on {host}; choose another --out")
-    elif not manifest.exists():
-        refuse_if_taken(path)  # not ours
-        return
-    elif read_manifest(path)["status"] == "done":
-        raise BadInput(f"{path} holds a finished run; choose another --out, or remove it")
+    if owner := locks.user(path):
+        raise BadInput(f"{path} is in use by {owner}; choose another --out")
+    if not locks.exists(path):
+        if not (path / MANIFEST).exists():
+            refuse_if_taken(path)  # not ours
+            return
+        if read_manifest(path)["status"] == "done":
+            raise BadInput(f"{path} holds a finished run; choose another --out, or remove it")
     shutil.rmtree(path)
 
 
-def _owner(lock: Path) -> tuple[int, str]:
-    """The process that holds a lock; one that cannot be told is taken to be alive, elsewhere."""
+def _status(path: Path) -> str | None:
     try:
-        owner = json.loads(lock.read_text(encoding="utf-8"))
-        return int(owner["pid"]), str(owner["host"])
+        status = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["status"]
+        return str(status)
     except (OSError, ValueError, KeyError, TypeError):
-        return 0, "an unknown machine"
-
-
-def _lock(path: Path) -> None:
-    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-    try:
-        with open(path / "lock", "x", encoding="utf-8") as file:
-            json.dump(owner, file)
-    except FileExistsError as error:
-        raise BadInput(f"{path} is in use by another process; choose another --out") from error
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return pid > 0
+        return None
 
 
 def _now() -> str:

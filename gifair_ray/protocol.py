@@ -54,6 +54,11 @@ class TrainJob:
     steps: int | None = None
     personal: Params | None = None
 
+    @property
+    def starts_from(self) -> int:
+        """The version of the model that it needs."""
+        return self.message.version
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluateJob:
@@ -64,6 +69,11 @@ class EvaluateJob:
     split: Split
     version: int
     models: Params | None = None
+
+    @property
+    def starts_from(self) -> int:
+        """The version of the model that it needs."""
+        return self.version
 
 
 Job = TrainJob | EvaluateJob

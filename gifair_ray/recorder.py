@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from gifair_ray.commands import Coded, Nullable
 from gifair_ray.errors import RunFailed
-from gifair_ray.results import read_table, write_segment
+from gifair_ray.results import drop_segments, read_table, write_segment
 from gifair_ray.tables import TABLES
 
 FLUSH_ROWS = 100_000  # rows of a full batch
@@ -30,6 +30,8 @@ QUEUED = 8  # full batches that may wait to be written
 
 Columns = Mapping[str, Any]
 Records = dict[str, list[Columns]]
+After = Callable[[Mapping[str, int]], None]
+"""Told how many segments of each table are complete."""
 
 _NAMES = {name: frozenset(schema.names) for name, schema in TABLES.items()}
 
@@ -116,13 +118,16 @@ class Recorder:
 class FolderRecorder(Recorder):
     """Writes complete segments to a run's folder, in a thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, segments: Mapping[str, int] | None = None) -> None:
+        """`segments` of each table are there already; any that follow are removed."""
         super().__init__()
         self._folder = folder
-        self._segments: dict[str, int] = defaultdict(int)
+        self._segments: dict[str, int] = defaultdict(int, segments or {})
+        for table in TABLES:
+            drop_segments(folder, table, self._segments[table])
         self._timings: list[tuple[float, float, str, float]] = []
         self._rows = 0
-        self._full: deque[Records] = deque()
+        self._full: deque[tuple[Records, After | None]] = deque()
         self._closed = False
         self._failure: BaseException | None = None
         self._changed = threading.Condition()  # guards all of these but the failure
@@ -146,7 +151,14 @@ class FolderRecorder(Recorder):
         if self._rows >= FLUSH_ROWS:
             # Bounded: if writing falls behind, the event loop waits for it.
             self._changed.wait_for(lambda: len(self._full) < QUEUED)
-            self._full.append(self._take())
+            self._full.append((self._take(), None))
+            self._changed.notify_all()
+
+    def afterwards(self, do: After) -> None:
+        """Once all that was added so far is on disk, let the thread do this too."""
+        self._check()
+        with self._changed:
+            self._full.append((self._take(), do))
             self._changed.notify_all()
 
     def _take(self) -> Records:
@@ -162,7 +174,7 @@ class FolderRecorder(Recorder):
         """Write what is left. Raises what has gone wrong in the thread."""
         with self._changed:
             if not self._closed:
-                self._full.append(self._take())
+                self._full.append((self._take(), None))
                 self._closed = True
                 self._changed.notify_all()
         self._thread.join()
@@ -184,13 +196,15 @@ class FolderRecorder(Recorder):
         while not last:
             with self._changed:
                 self._changed.wait_for(lambda: self._full, FLUSH_S)
-                records = self._full.popleft() if self._full else self._take()
+                records, do = self._full.popleft() if self._full else (self._take(), None)
                 last = self._closed and not self._full
                 self._changed.notify_all()
             if self._failure is not None:
                 continue  # to its end, so that nobody waits for room
             try:
                 self._flush(records)
+                if do is not None:
+                    do(dict(self._segments))
             except BaseException as error:  # handed to the event loop, which raises it
                 self._failure = error
 

@@ -75,6 +75,13 @@ def write_segment(folder: Path, name: str, number: int, rows: pa.Table) -> None:
     partial.replace(path)
 
 
+def drop_segments(folder: Path, name: str, keep: int) -> None:
+    """Remove the segments of a table but the first so many."""
+    for path in _segments(folder / "tables" / name):
+        if int(path.stem) >= keep:
+            path.unlink()
+
+
 def read_table(folder: Path, name: str) -> pa.Table:
     """A table of the run in this folder as it is now, memory-mapped.
 

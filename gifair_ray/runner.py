@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
-from gifair_ray.folder import RunFolder, clear_unfinished
+from gifair_ray.folder import RunFolder, can_resume, clear_unfinished
 from gifair_ray.scenario import Scenario
-from gifair_ray.session import Outcome, Session
+from gifair_ray.session import Outcome, Saving, Session
 
 Watch = Callable[[str, Scenario, Progress], None]
 """Told of (label, scenario, progress) every now and then."""
@@ -29,14 +29,14 @@ class AnySession(Protocol):
     def abort(self) -> None: ...
 
 
-Start = Callable[[Scenario, Path | None], contextlib.AbstractContextManager[AnySession]]
+Start = Callable[[Scenario, Path | None, Saving], contextlib.AbstractContextManager[AnySession]]
 
 
 @contextlib.contextmanager
-def start_local(scenario: Scenario, folder: Path | None) -> Iterator[AnySession]:
+def start_local(scenario: Scenario, folder: Path | None, saving: Saving) -> Iterator[AnySession]:
     """Begin a run in this process."""
     with LocalBackend(scenario) as backend:
-        yield Session(scenario, backend, folder)
+        yield Session(scenario, backend, folder, saving)
 
 
 def run_one(
@@ -47,14 +47,17 @@ def run_one(
     command: Sequence[str],
     how: Mapping[str, Any],
     watch: Watch | None,
+    saving: Saving = Saving(),  # noqa: B008 (it is frozen)
 ) -> Outcome:
     """Run a scenario to its end. Whatever stops it is raised, and written to the manifest."""
     record = None
-    if folder is not None:
+    if folder is not None and saving.resume:
+        record = RunFolder.reopen(folder, scenario, command)
+    elif folder is not None:
         record = RunFolder.create(folder, scenario, label, command, how)
     session: AnySession | None = None
     try:
-        with start(scenario, folder) as session:
+        with start(scenario, folder, saving) as session:
             progress = session.advance(0.0)
             while not progress.finished:
                 if watch is not None:
@@ -67,7 +70,8 @@ def run_one(
         if session is not None:
             with contextlib.suppress(GifairError, KeyboardInterrupt):
                 session.abort()
-        if record is not None and session is None and isinstance(error, BadInput):
+        begun = session is not None or saving.resume
+        if record is not None and not begun and isinstance(error, BadInput):
             shutil.rmtree(record.path, ignore_errors=True)  # it was empty; nothing has begun
         elif record is not None:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
@@ -89,13 +93,12 @@ class Planned:
 def make(
     run: Planned, command: Sequence[str], how: Mapping[str, Any], watch: Watch | None
 ) -> str | None:
-    """Make a run of a batch in this process; what is wrong with it, or None.
-
-    What an earlier attempt has left is removed first.
-    """
+    """Make a run of a batch in this process, or go on with it; what is wrong with it, or None."""
     try:
-        clear_unfinished(run.folder)
-        run_one(run.label, run.scenario, run.folder, start_local, command, how, watch)
+        saving = Saving(resume=can_resume(run.folder, run.scenario))
+        if not saving.resume:
+            clear_unfinished(run.folder)
+        run_one(run.label, run.scenario, run.folder, start_local, command, how, watch, saving)
     except GifairError as error:
         return str(error)
     return None

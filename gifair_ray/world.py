@@ -121,6 +121,13 @@ class World:
         return self.layout.size * np.dtype(self.layout.dtype).itemsize
 
 
+def frozen(model: Params) -> Params:
+    """A copy that nobody can change: it need not be copied again, nor saved twice."""
+    model = np.array(model, copy=True)
+    model.setflags(write=False)
+    return model
+
+
 @dataclass
 class Participation:
     """Counters per client since the start."""
@@ -177,8 +184,8 @@ class State:
     evaluations: int = 0
     next_evaluation: float = 0.0
     personal: dict[int, Params] = field(default_factory=dict)
-    """The clients' own models; and those that have come with replies that still wait."""
-    waiting: dict[int, Params] = field(default_factory=dict)
+    """The clients' own models; and those of replies that still wait, with the reply's job."""
+    waiting: dict[int, tuple[int, Params]] = field(default_factory=dict)
     memory: Memory = field(default_factory=dict)
     """What the weighting keeps between server updates."""
     audited: tuple[float, float] | None = None
@@ -194,6 +201,7 @@ class State:
     @staticmethod
     def fresh(world: World, theta: Params) -> State:
         """At the start: an initial model, and nothing known of anybody."""
+        theta = frozen(theta)
         return State(
             theta=theta,
             losses=LossTable.empty(world.population.groups, world.population.d),
@@ -209,13 +217,14 @@ class State:
 
     def own_model(self, client: int) -> Params | None:
         """The model that a client has trained for itself, if it has."""
-        return self.waiting.get(client, self.personal.get(client))
+        _, model = self.waiting.get(client, (-1, self.personal.get(client)))
+        return model
 
-    def keep(self, client: int, reply: Reply) -> None:
+    def keep(self, client: int, job: int, reply: Reply) -> None:
         """A client's work was accepted: its personal model is what it trained."""
-        self.personal[client] = np.array(reply.kept, copy=True)
-        if self.waiting.get(client) is reply.personal:
-            self.waiting.pop(client, None)
+        self.personal[client] = frozen(reply.kept)
+        if client in self.waiting and self.waiting[client][0] == job:
+            del self.waiting[client]
 
     @property
     def now(self) -> float:

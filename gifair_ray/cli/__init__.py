@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -23,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # λ on a terminal that has no Greek
     arguments = _parser().parse_args(argv)
+    with contextlib.suppress(ValueError):  # not the main thread: somebody else's to decide
+        signal.signal(signal.SIGTERM, _terminated)
     with warnings.catch_warnings():
         warnings.showwarning = _one_line_warning
         try:
@@ -38,6 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_DONE
 
 
+def _terminated(number: int, frame: object) -> None:
+    """A polite kill is an interruption: what is there is saved."""
+    raise KeyboardInterrupt
+
+
 def _told(error: BaseException) -> tuple[int, str]:
     """The exit code for an error, and what to say of it; nothing to a reader that has gone."""
     if isinstance(error, BrokenPipeError):
@@ -48,7 +56,10 @@ def _told(error: BaseException) -> tuple[int, str]:
     if isinstance(error, GifairError | OSError):
         return EXIT_FAILED, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return EXIT_FAILED, "interrupted; results so far are kept"
+        return (
+            EXIT_FAILED,
+            "interrupted; results so far are kept, and gifair resume goes on with them",
+        )
     if isinstance(error, MemoryError):
         return EXIT_FAILED, f"not enough memory: {error}; make the scenario smaller"
     if isinstance(error, Exception):
@@ -87,7 +98,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_changes(run)
     run.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")
     _add_running(run)
+    run.add_argument(
+        "--resume", action="store_true", help="go on with what --out holds of these runs already"
+    )
     run.set_defaults(do=commands.run)
+
+    resume = chosen.add_parser("resume", parents=[common], help="go on with a run that was stopped")
+    resume.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
+    _add_running(resume, out=False)
+    resume.set_defaults(do=commands.resume)
 
     listing = chosen.add_parser("list", parents=[common], help="what there is to choose from")
     listing.set_defaults(do=commands.list_all)
@@ -141,12 +160,17 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
+def _add_running(parser: argparse.ArgumentParser, out: bool = True) -> None:
+    if out:
+        parser.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
     parser.add_argument("--backend", choices=("ray", "local"), default="ray")
     parser.add_argument("--workers", type=int, help="client actors (default: one per core)")
     parser.add_argument("--address", help="of a running Ray cluster, or auto")
     parser.add_argument(
         "--clients-per-actor", type=int, help="give every actor so many clients of its own"
     )
+    parser.add_argument(
+        "--checkpoint-s", type=float, default=60.0, metavar="S", help="save a run every S seconds"
+    )
+    parser.add_argument("--checkpoint-rounds", type=int, metavar="N", help="and every N rounds")
     parser.add_argument("--quiet", action="store_true", help="no progress; the result only")

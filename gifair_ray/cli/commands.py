@@ -23,8 +23,39 @@ def run(arguments: argparse.Namespace) -> None:
     """Run a scenario or a study, with progress, and end with its table."""
     from gifair_ray.scenarios.load import load
 
-    runs, out = run_shown(load(arguments.scenario, arguments.sets, arguments.seed), arguments)
+    study = load(arguments.scenario, arguments.sets, arguments.seed)
+    if arguments.resume and not arguments.out:
+        raise BadInput("--resume goes on with the runs in a folder: name it with --out")
+    runs, out = run_shown(study, arguments)
     _show_results(runs, out)
+
+
+def resume(arguments: argparse.Namespace) -> None:
+    """Go on with runs that were stopped; those that are finished stay as they are."""
+    from gifair_ray.analysis import find_runs
+    from gifair_ray.api import resume as go_on
+    from gifair_ray.cli.progress import ProgressDisplay
+    from gifair_ray.results import read_manifest
+
+    found = find_runs(arguments.runs)
+    folders = [folder for folder in found if read_manifest(folder)["status"] != "done"]
+    if not folders:
+        raise BadInput(f"{found[0]} is finished: there is nothing to go on with")
+    with ProgressDisplay(len(folders), quiet=arguments.quiet) as display:
+        runs = [
+            go_on(
+                folder,
+                backend=arguments.backend,
+                workers=arguments.workers,
+                address=arguments.address,
+                clients_per_actor=arguments.clients_per_actor,
+                watch=display.update,
+                checkpoint_s=arguments.checkpoint_s,
+                checkpoint_rounds=arguments.checkpoint_rounds,
+            )
+            for folder in folders
+        ]
+    _show_results(runs, folders[0] if len(folders) == 1 else Path(arguments.runs[0]))
 
 
 def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], Path]:
@@ -42,6 +73,9 @@ def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], P
             address=arguments.address,
             clients_per_actor=arguments.clients_per_actor,
             watch=display.update,
+            checkpoint_s=arguments.checkpoint_s,
+            checkpoint_rounds=arguments.checkpoint_rounds,
+            resume=getattr(arguments, "resume", False),
         )
     return runs, out
 
