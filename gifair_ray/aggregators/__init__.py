@@ -75,17 +75,15 @@ class Aggregator(Part):
         new = np.array(theta, copy=True)
         if not len(models):
             return new
-        if trainable == len(theta):
-            new[:] = self.combine(theta, models, bases, weights)
-            return new
         new[:trainable] = self.combine(
             theta[:trainable],
             [model[:trainable] for model in models],
             [base[:trainable] for base in bases],
             weights,
         )
-        old = theta[trainable:]
-        buffers = [model[trainable:] for model in models]
-        shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
-        new[trainable:] = old + shift
+        if trainable < len(theta):
+            old = theta[trainable:]
+            buffers = [model[trainable:] for model in models]
+            shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
+            new[trainable:] = old + shift
         return new
