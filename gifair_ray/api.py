@@ -218,7 +218,7 @@ def run_batch(
 
 def _check(scenario: Scenario) -> int:
     """Refuse now what would be refused later, of any run; the number of clients."""
-    if (caution := scenario.aggregator.caution) is not None:
+    for caution in filter(None, (scenario.aggregator.caution, scenario.sampling.caution)):
         warnings.warn(caution, UserWarning, stacklevel=4)
     population = scenario.data.build(scenario.seed).population
     scenario.weighting.start(population)

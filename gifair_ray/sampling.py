@@ -17,21 +17,24 @@ from pydantic import Field
 
 from gifair_ray import draws
 from gifair_ray.config import Frozen
+from gifair_ray.errors import BadInput
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Online = Callable[[Ints], npt.NDArray[np.bool_]]
 
+MOST_SHARES = 200  # clients for which `slot_shares` integrates
 PATIENCE = 16  # blocks of candidates; after those we look at everybody
 
 
 class Sampling(Frozen):
     """How the participants of a round are drawn."""
 
-    scheme: Literal["p-replace", "uniform", "all"] = Field(
+    scheme: Literal["p-replace", "uniform", "all", "p-distinct"] = Field(
         "p-replace",
         description="p-replace: m draws by p_k with replacement; uniform: m distinct clients, "
-        "all alike; all: everybody",
+        "all alike; all: everybody; p-distinct: m distinct clients, one after the other by p_k, "
+        "and a plain mean (as in much published code; biased)",
     )
     cohort: int = Field(10, ge=1, description="m, how many are drawn (not used by 'all')")
 
@@ -41,10 +44,52 @@ class Sampling(Frozen):
             return K
         return self.cohort if self.scheme == "p-replace" else min(self.cohort, K)
 
+    @property
+    def by_share(self) -> bool:
+        """Whether clients are drawn by p_k."""
+        return self.scheme in ("p-replace", "p-distinct")
+
+    @property
+    def caution(self) -> str | None:
+        """What a user of this scheme must be warned of."""
+        if self.scheme != "p-distinct":
+            return None
+        return (
+            "sampling.scheme = 'p-distinct' gives slots to clients by other shares than p_k, and "
+            "so aims at another objective; published code samples so: use 'p-replace' unless that "
+            "is what you study"
+        )
+
+    def slot_shares(self, p: Floats) -> Floats:
+        """ρ_k, the probability that a slot of a round holds client k, if all are online.
+
+        Where clients drawn by p_k do not go back, k is among the first m of a race with times of
+        exponential law: ρ_k = (1/m) ∫₀¹ P(fewer than m of the others before −log(y)/p_k) dy.
+        """
+        if self.scheme != "p-distinct":
+            return p if self.scheme == "p-replace" else np.full(len(p), 1.0 / len(p))
+        if len(p) > MOST_SHARES:
+            raise BadInput(f"the shares of {len(p)} clients take too long; {MOST_SHARES} at most")
+        m = self.slots(len(p))
+        nodes, share = np.polynomial.legendre.leggauss(400)
+        # y = x⁴ resolves the powers of y that the integrand has near 0.
+        x, share = (nodes + 1) / 2, share / 2
+        out = np.zeros(len(p))
+        for k in range(len(p)):
+            t = -4 * np.log(x) / p[k]
+            fewer = np.zeros((m, len(x)))  # P(exactly i of the others so far are before t)
+            fewer[0] = 1.0
+            for j in np.delete(np.arange(len(p)), k):
+                before = -np.expm1(-p[j] * t)
+                fewer[1:] = fewer[1:] * (1 - before) + fewer[:-1] * before
+                fewer[0] *= 1 - before
+            out[k] = np.sum(share * 4 * x**3 * fewer.sum(axis=0)) / m
+        return out
+
     def inclusion(self, p: Floats) -> Floats:
         """The probability that each client is in a round, if all are online."""
         m = self.slots(len(p))
-        return 1 - (1 - p) ** m if self.scheme == "p-replace" else np.full(len(p), m / len(p))
+        return 1 - (1 - p) ** m if self.by_share else np.full(len(p), m / len(p))
 
     def draw(
         self,
@@ -78,12 +123,12 @@ class Sampling(Frozen):
         size = 2 * m + 16
         for block in range(PATIENCE):
             u = draws.uniform(seed, "sampling", index, np.arange(size) + block * size)
-            if self.scheme == "uniform":
-                candidates = (u * len(cumulative)).astype(np.int64)
-            else:
+            if self.by_share:
                 candidates = _places(u, cumulative)
+            else:
+                candidates = (u * len(cumulative)).astype(np.int64)
             chosen += candidates[online(candidates)].tolist()
-            if self.scheme == "uniform":
+            if self.scheme != "p-replace":
                 chosen = list(dict.fromkeys(chosen))  # distinct, in the order of the sequence
             if len(chosen) >= m:
                 break
@@ -91,22 +136,25 @@ class Sampling(Frozen):
 
     def among(self, seed: int, index: int, clients: Ints, p: Floats, n: int) -> list[int]:
         """Up to n distinct ones of these clients, as a race in which client k has rate p_k or 1."""
-        rate = np.maximum(p[clients], 1e-18) if self.scheme == "p-replace" else 1.0
+        rate = np.maximum(p[clients], 1e-18) if self.by_share else 1.0
         times = -np.log1p(-draws.uniform(seed, "sampling/among", index, clients)) / rate
         return list(map(int, clients[np.argsort(times, kind="stable")][:n]))
 
     def sequence(self, seed: int, start: int, n: int, cumulative: Floats) -> Ints:
         """Candidates number start, start + 1, … of one endless sequence of draws."""
         u = draws.uniform(seed, "sampling/stream", np.arange(start, start + n))
-        if self.scheme == "uniform":
-            return (u * len(cumulative)).astype(np.int64)
-        return _places(u, cumulative)
+        if self.by_share:
+            return _places(u, cumulative)
+        return (u * len(cumulative)).astype(np.int64)
 
     def _by_priority(
         self, seed: int, index: int, cumulative: Floats, there: Ints, chosen: list[int], m: int
     ) -> list[int]:
         """Clients among those online for the slots that `chosen` leaves."""
         left = range(len(chosen), m)
+        if self.scheme == "p-distinct":
+            rest = there[~np.isin(there, chosen)]
+            return self.among(seed, index, rest, np.diff(cumulative, prepend=0.0), len(left))
         if self.scheme != "p-replace":
             rest = there[~np.isin(there, chosen)]
             order = np.argsort(draws.bits(seed, "sampling/priority", index, rest))
@@ -142,7 +190,7 @@ def aggregation_weights(
 
     `reliability` is that probability.
     """
-    ratio = np.ones(len(p)) if scheme == "p-replace" else K * p
+    ratio = np.ones(len(p)) if scheme.startswith("p-") else K * p
     m = int(slots.sum()) if failures == "survivors" else asked
     weights = slots * ratio / m
     return weights / reliability if failures == "corrected" else weights

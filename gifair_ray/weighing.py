@@ -74,7 +74,7 @@ def reliability(world: World, state: State, clients: Ints) -> Floats:
 def ratios(world: World, state: State, clients: Ints) -> Floats:
     """p_k/ρ_k: how much more than an equal slot a client's reply stands for."""
     policy, p = world.scenario.policy, world.p[clients]
-    design = p if world.scenario.sampling.scheme == "p-replace" else np.full(len(p), 1.0 / world.K)
+    design = p if world.scenario.sampling.by_share else np.full(len(p), 1.0 / world.K)
     if isinstance(policy, Asynchronous) and policy.rates == "empirical":
         arrived = state.aggregated[clients] + policy.kappa * design
         return p / (arrived / (state.updates + policy.kappa))

@@ -268,3 +268,30 @@ def test_nobody_answered(failures):
     none = np.array([])
     found = aggregation_weights("p-replace", none, none.astype(int), 4, 3, failures, none)
     assert found.tolist() == []
+
+
+def test_slot_shares_without_replacement_are_those_of_golden_case_a7():
+    scheme = Sampling(scheme="p-distinct", cohort=2)
+    shares = scheme.slot_shares(np.array([0.5, 0.3, 0.2]))
+    assert shares == pytest.approx([0.419643, 0.3375, 0.242857], abs=5e-7)
+
+
+@pytest.mark.parametrize("cohort", [1, 3, 7, 12])
+def test_distinct_clients_fill_slots_by_their_shares(cohort):
+    p = np.r_[np.full(6, 0.14), np.full(8, 0.02)]
+    scheme = Sampling(scheme="p-distinct", cohort=cohort)
+    counts = np.zeros(len(p))
+    for index in range(3000):
+        clients, slots = scheme.draw(3, index, np.cumsum(p), lambda those: those >= 0)
+        assert len(clients) == cohort
+        assert (slots == 1).all()
+        counts[clients] += 1
+    share = scheme.slot_shares(p)
+    assert share.sum() == pytest.approx(1.0, abs=1e-9)
+    assert share[:6].sum() == pytest.approx(counts[:6].sum() / counts.sum(), abs=0.02)
+
+
+def test_sampling_without_replacement_comes_with_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="p-distinct"):
+        gifair_ray.run("quickstart", sets=["study=", "sampling.scheme=p-distinct", "stop.rounds=1"],
+                       backend="local")  # fmt: skip
