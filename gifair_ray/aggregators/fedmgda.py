@@ -50,7 +50,7 @@ class Fedmgda(Aggregator):
             )
         if self.prior == "equal" and scenario.weighting.reweighs:
             raise ValueError(
-                f"aggregator.prior = 'equal' leaves the weights of weighting.kind = "
+                "aggregator.kind = 'fedmgda' with prior = 'equal' leaves the weights of weighting.kind = "
                 f"{scenario.weighting.kind!r} out; use prior = 'weights', or weighting 'plain'"
             )
 
