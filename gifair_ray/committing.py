@@ -51,8 +51,9 @@ def commit(
     step = theta[:trainable].astype(np.float64)
     step -= state.theta[:trainable]
     if scenario.solver.keep:
-        for client, reply in zip(clients.tolist(), replies, strict=True):
-            state.keep(client, reply)
+        ordinals = flights["ordinal"][rows].tolist()
+        for client, ordinal, reply in zip(clients.tolist(), ordinals, replies, strict=True):
+            state.keep(client, ordinal, reply)
     lag = state.version - flights["version"][rows]
     slots = flights["slots"][rows]
     state.theta, state.version = theta, state.version + 1

@@ -150,6 +150,8 @@ class State:
     aggregated: Ints
     """n_k: how many slots each client has filled, and the sum of its staleness discounts there."""
     discounts: Floats
+    kept: Ints
+    """The dispatch, by its ordinal, that each client's personal model is from; −1: none."""
     models: dict[int, Params]
     """The versions of the model that work under way started from, and how much work that is."""
     held: Counter[int] = field(default_factory=Counter)
@@ -166,8 +168,8 @@ class State:
     evaluations: int = 0
     next_evaluation: float = 0.0
     personal: dict[int, Params] = field(default_factory=dict)
-    """The clients' own models; and those that have come with replies that still wait."""
-    waiting: dict[int, Params] = field(default_factory=dict)
+    """The clients' own models; and those in replies that still wait, with their dispatch."""
+    waiting: dict[int, tuple[int, Params]] = field(default_factory=dict)
     memory: Memory = field(default_factory=dict)
     """What the weighting keeps between server updates."""
     audited: tuple[float, float] | None = None
@@ -189,19 +191,25 @@ class State:
             busy_until=np.zeros(world.K),
             aggregated=np.zeros(world.K, dtype=np.int64),
             discounts=np.zeros(world.K),
+            kept=np.full(world.K, -1, dtype=np.int64),
             models={0: theta},
             memory=world.rule.memory(),
         )
 
     def own_model(self, client: int) -> Params | None:
         """The model that a client has trained for itself, if it has."""
-        return self.waiting.get(client, self.personal.get(client))
+        if client in self.waiting:
+            return self.waiting[client][1]
+        return self.personal.get(client)
 
-    def keep(self, client: int, reply: Reply) -> None:
-        """A client's work was accepted: its personal model is what it trained."""
+    def keep(self, client: int, ordinal: int, reply: Reply) -> None:
+        """A client's personal model is what it trained in a dispatch, unless it has a later one."""
+        if ordinal < self.kept[client]:
+            return
+        self.kept[client] = ordinal
         self.personal[client] = np.array(reply.kept, copy=True)
-        if self.waiting.get(client) is reply.personal:
-            self.waiting.pop(client, None)
+        if client in self.waiting and self.waiting[client][0] <= ordinal:
+            del self.waiting[client]
 
     @property
     def now(self) -> float:

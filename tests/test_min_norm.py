@@ -115,7 +115,7 @@ def test_sums_are_what_they_say():
     changes = np.array(rows, dtype=np.float64) - np.array(bases, dtype=np.float64)
     assert_allclose(gram(rows, bases), changes @ changes.T, rtol=1e-12, atol=1e-9)
     assert_allclose(squared_norms(rows, bases), (changes**2).sum(axis=1), rtol=1e-12)
-    assert dot(rows[0], bases[0]) == pytest.approx(np.dot(*map(np.float64, (rows[0], bases[0]))))
+    assert dot(rows[0], bases[0]) == pytest.approx(np.float64(rows[0]) @ np.float64(bases[0]))
     assert_array_equal(gram(rows, bases), gram(rows, bases).T)
 
 

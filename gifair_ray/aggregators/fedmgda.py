@@ -50,8 +50,9 @@ class Fedmgda(Aggregator):
             )
         if self.prior == "equal" and scenario.weighting.reweighs:
             raise ValueError(
-                "aggregator.kind = 'fedmgda' with prior = 'equal' leaves the weights of weighting.kind = "
-                f"{scenario.weighting.kind!r} out; use prior = 'weights', or weighting 'plain'"
+                "aggregator.kind = 'fedmgda' with prior = 'equal' leaves out the weights of "
+                f"weighting.kind = {scenario.weighting.kind!r}: use prior = 'weights', or "
+                "weighting.kind = 'plain'"
             )
 
     def combine(
