@@ -5,6 +5,7 @@ The parts are found by their names: a new one is covered as soon as its file is 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from typing import Any
@@ -54,7 +55,10 @@ def refusal(combination: dict[str, Any]) -> str | None:
     return None
 
 
-REFUSALS = [refusal(combination) for combination in COMBINATIONS]
+@functools.cache
+def tried() -> list[tuple[dict[str, Any], str | None]]:
+    """Every combination, and why it is refused."""
+    return [(combination, refusal(combination)) for combination in COMBINATIONS]
 
 
 def kinds(combination: dict[str, Any]) -> str:
@@ -66,7 +70,7 @@ def kinds(combination: dict[str, Any]) -> str:
 @pytest.mark.filterwarnings("ignore:aggregator 'paper-literal'")
 def test_every_combination_that_is_allowed_runs_and_has_one_answer(weighting, policy):
     ran = 0
-    for combination, reason in zip(COMBINATIONS, REFUSALS, strict=True):
+    for combination, reason in tried():
         here = combination["weighting"]["kind"], combination["policy"]["kind"]
         if reason is None and here == (weighting, policy):
             first, again = (
@@ -82,7 +86,7 @@ def test_every_combination_that_is_allowed_runs_and_has_one_answer(weighting, po
 
 
 def test_what_is_refused_names_both_parts_and_a_way_out():
-    for combination, reason in zip(COMBINATIONS, REFUSALS, strict=True):
+    for combination, reason in tried():
         if reason is not None:
             named = set(re.findall(r"(weighting|solver|aggregator|policy)\.kind", reason))
             assert len(named) >= 2, f"{kinds(combination)}: {reason}"

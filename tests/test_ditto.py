@@ -175,8 +175,11 @@ def test_what_is_kept_is_not_undone_by_earlier_work_that_still_waited_in_the_buf
     rough = {"dropout": 0.0, "jitter": 0.5, "up_mbps": 0.001}
     world = {"sampling": {"scheme": "all"}, "stop": {"rounds": 5}, "devices": rough}
     done = watch(merge(merge(NOISY, world), ditto(0.7) | {"policy": policy}))
-    _, lost = follow(done, kept=True)
+    kept, lost = follow(done, kept=True)
     assert lost
+    assert set(done.outcome.personal) == set(kept)
+    for client, model in kept.items():  # that of the buffer that never filled is kept as well
+        assert bits(done.outcome.personal[client]) == bits(model)
 
 
 def test_a_client_that_is_back_twice_before_the_model_changes():

@@ -256,4 +256,8 @@ class Stream(Slots):
         stream: StreamState = state.policy
         while stream.buffer and self.at_end == "flush":
             commands += self._update(world, state)
+        if self.discarded == "kept" and world.scenario.solver.keep:
+            for row, reply in stream.buffer:
+                client, ordinal = (int(state.flights[name][row]) for name in ("client", "ordinal"))
+                state.keep(client, ordinal, reply)
         return commands + abandon(world, state)
