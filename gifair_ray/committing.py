@@ -53,9 +53,9 @@ def commit(
     step = theta[:trainable].astype(np.float64)
     step -= state.theta[:trainable]
     if scenario.solver.keep:
-        jobs = flights["job"][rows].tolist()
-        for client, job, reply in zip(clients.tolist(), jobs, replies, strict=True):
-            state.keep(client, job, reply)
+        ordinals = flights["ordinal"][rows].tolist()
+        for client, ordinal, reply in zip(clients.tolist(), ordinals, replies, strict=True):
+            state.keep(client, ordinal, reply)
     lag = state.version - flights["version"][rows]
     slots = flights["slots"][rows]
     state.theta, state.version = theta, state.version + 1

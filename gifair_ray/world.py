@@ -14,6 +14,7 @@ from gifair_ray import objective
 from gifair_ray.availability import Calendar
 from gifair_ray.clock import Clock
 from gifair_ray.devices import Fleet
+from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
 from gifair_ray.flights import Flights
 from gifair_ray.losses import LossTable
@@ -55,6 +56,12 @@ class World:
         """Check the scenario against the population and draw every client's device."""
         work, reports, solver = scenario.work, scenario.weighting.reports, scenario.solver
         p = objective.shares(population.train)
+        rule = scenario.weighting.start(population)
+        if rule.reweighing and not scenario.weighting.reweighs:
+            raise BadInput(
+                f"the rule of weighting.kind = {scenario.weighting.kind!r} has a `weigh` of its "
+                "own: its weighting must say so, with a property `reweighs` that is True"
+            )
         fleet = scenario.devices.build(scenario.seed, population)
         evaluations = population.train * np.float64(len(reports) * fleet.eval_fraction)
         return World(
@@ -64,7 +71,7 @@ class World:
             cumulative=np.cumsum(p),
             fleet=fleet,
             calendar=scenario.availability.build(scenario.seed, population),
-            rule=scenario.weighting.start(population),
+            rule=rule,
             layout=layout,
             steps=work.step_counts(population.train),
             passes=work.sample_passes(population.train) * np.float64(solver.tracks),
@@ -168,6 +175,8 @@ class State:
     aggregated: Ints
     """n_k: how many slots each client has filled, and the sum of its staleness discounts there."""
     discounts: Floats
+    kept: Ints
+    """The dispatch, by its ordinal, that each client's personal model is from; −1: none."""
     models: dict[int, Params]
     """The versions of the model that work under way started from, and how much work that is."""
     held: Counter[int] = field(default_factory=Counter)
@@ -184,7 +193,7 @@ class State:
     evaluations: int = 0
     next_evaluation: float = 0.0
     personal: dict[int, Params] = field(default_factory=dict)
-    """The clients' own models; and those of replies that still wait, with the reply's job."""
+    """The clients' own models; and those in replies that still wait, with their dispatch."""
     waiting: dict[int, tuple[int, Params]] = field(default_factory=dict)
     memory: Memory = field(default_factory=dict)
     """What the weighting keeps between server updates."""
@@ -211,19 +220,24 @@ class State:
             busy_until=np.zeros(world.K),
             aggregated=np.zeros(world.K, dtype=np.int64),
             discounts=np.zeros(world.K),
+            kept=np.full(world.K, -1, dtype=np.int64),
             models={0: theta},
             memory=world.rule.memory(),
         )
 
     def own_model(self, client: int) -> Params | None:
         """The model that a client has trained for itself, if it has."""
-        _, model = self.waiting.get(client, (-1, self.personal.get(client)))
-        return model
+        if client in self.waiting:
+            return self.waiting[client][1]
+        return self.personal.get(client)
 
-    def keep(self, client: int, job: int, reply: Reply) -> None:
-        """A client's work was accepted: its personal model is what it trained."""
+    def keep(self, client: int, ordinal: int, reply: Reply) -> None:
+        """A client's personal model is what it trained in a dispatch, unless it has a later one."""
+        if ordinal < self.kept[client]:
+            return
+        self.kept[client] = ordinal
         self.personal[client] = frozen(reply.kept)
-        if client in self.waiting and self.waiting[client][0] == job:
+        if client in self.waiting and self.waiting[client][0] <= ordinal:
             del self.waiting[client]
 
     @property

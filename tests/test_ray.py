@@ -68,6 +68,13 @@ VARIANTS = {
         "weighting": {"lambda_fraction": 0.8},
         "model": {"kind": "mlp", "hidden": [5]},
     },
+    "ditto": {"algorithm": "ditto", "policy": {"kind": "fedbuff", "concurrency": 6, "buffer": 4}},
+    "afl": {"algorithm": "afl"},
+    "q-ffl": {
+        "algorithm": "q-ffl",
+        "policy": {"kind": "fedbuff", "concurrency": 6, "buffer": 3, "rates": "empirical"},
+    },
+    "fedmgda+": {"algorithm": "fedmgda+", "solver": {"kind": "ditto"}},
 }
 
 
@@ -87,6 +94,27 @@ def test_the_number_of_workers_and_their_timing_do_not_matter(workers, local_dig
             while not session.advance(1.0).finished:
                 pass
             assert session.finish().digest == local_digests[name], name
+
+
+@pytest.mark.parametrize("algorithm", ["q-ffl", "fedmgda+"])
+def test_sums_over_a_million_parameters_do_not_depend_on_whose_threads_they_are(algorithm):
+    # Here a BLAS has all cores, in an actor it has one.
+    images = {"source": "prototypes", "majority": 3, "minority": 1, "features": 784, "train": 4}
+    network = {
+        "algorithm": algorithm,
+        "data": images | {"val": 0, "test": 2},
+        "model": {"kind": "cnn"},
+        "work": {"steps": 1, "batch_size": 4},
+        "sampling": {"scheme": "uniform", "cohort": 3},
+        "stop": {"rounds": 2},
+        "evaluation": {"every": 0},
+        "audit": {"every": 0},
+    }
+    local, ray = gifair_ray.run(network, backend="local"), gifair_ray.run(network, workers=2)
+    norms = local.table("rounds")["step_norm"].to_pylist()
+    assert norms == ray.table("rounds")["step_norm"].to_pylist()
+    assert local.outcome.theta.size > 1_000_000
+    assert local.digest == ray.digest
 
 
 @pytest.mark.parametrize("clients_per_actor", [1, 3, 8])

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
+import gifair_ray
 from gifair_ray.sampling import Sampling, aggregation_weights
 
 ALARM = 1e-7

@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
-from gifair_ray.min_norm import min_norm_weights
+from gifair_ray.min_norm import GAP, min_norm_weights
 from gifair_ray.protocol import Params
-from gifair_ray.sums import gram
+from gifair_ray.sums import dot, gram
 
 if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
@@ -43,10 +43,16 @@ class Fedmgda(Aggregator):
     )
 
     def check(self, scenario: Scenario) -> None:
+        if getattr(scenario.policy, "server_lr", 1.0) != 1.0:
+            raise ValueError(
+                "policy.server_lr scales weights, of which aggregator.kind = 'fedmgda' takes only "
+                "the proportions: set aggregator.server_lr instead"
+            )
         if self.prior == "equal" and scenario.weighting.reweighs:
             raise ValueError(
-                f"aggregator.prior = 'equal' leaves the weights of weighting.kind = "
-                f"{scenario.weighting.kind!r} out; use prior = 'weights', or weighting 'plain'"
+                "aggregator.kind = 'fedmgda' with prior = 'equal' leaves out the weights of "
+                f"weighting.kind = {scenario.weighting.kind!r}: use prior = 'weights', or "
+                "weighting.kind = 'plain'"
             )
 
     def combine(
@@ -60,14 +66,16 @@ class Fedmgda(Aggregator):
         M = gram(bases, models)  # of g_k = θ − θ_k
         norms = np.sqrt(np.diag(M))
         moved = norms > STILL
-        if not moved.any():
+        prior = np.where(moved, 1.0 if self.prior == "equal" else weights, 0.0)
+        if not prior.any():  # nobody moved, or nobody who weighs anything
             return theta.astype(np.float64)
-        prior = np.ones(len(models)) if self.prior == "equal" else weights
-        prior, norms = prior[moved] / prior[moved].sum(), norms[moved]
+        prior, norms = prior[moved] / prior.sum(), norms[moved]
         M = M[np.ix_(moved, moved)] / np.outer(norms, norms)
         lam = min_norm_weights(
             M, np.maximum(prior - self.epsilon, 0.0), np.minimum(prior + self.epsilon, 1.0)
         )
+        if dot(lam, (M * lam).sum(axis=1)) <= GAP:  # d = 0, as far as can be told: a tie
+            return theta.astype(np.float64)
         scale = np.zeros(len(models))
         scale[moved] = self.server_lr * decay * lam / norms
         return theta + weighted_sum(scale, models, bases)

@@ -74,22 +74,24 @@ class QuadraticLearner:
         clients = np.array([job.client for job in jobs])
         tilt = np.array([job.message.tilt for job in jobs])
         everywhere = np.tile(theta, (len(jobs), 1))
-        y = self._descend(everywhere, theta, jobs, tilt, self._solver.pull)
+        y, last_rates = self._descend(everywhere, theta, jobs, tilt, self._solver.pull)
         personal = None
         if (pull := self._solver.personal_pull) is not None:
             v = own_models(jobs, self._initial)
-            personal = self._descend(v, theta, jobs, np.zeros(len(jobs)), pull)
+            personal, _ = self._descend(v, theta, jobs, np.zeros(len(jobs)), pull)
         local = received = np.full(len(jobs), np.nan)
         if "local" in self._reports:
             local = self._losses(y, clients)
+            check_finite(local, jobs, last_rates)
         if "received" in self._reports:
             received = self._losses(everywhere, clients)
+            check_finite(received, jobs, last_rates)
         return Trained(y, local, received, personal)
 
     def _descend(
         self, start: Params, theta: Params, jobs: Sequence[TrainJob], tilt: Floats, mu: float
-    ) -> Params:
-        """y ← y − η ((1 + tilt) g(y) + μ (y − θ)) from a start for each job."""
+    ) -> tuple[Params, npt.NDArray[np.float64]]:
+        """y ← y − η ((1 + tilt) g(y) + μ (y − θ)) from a start for each job; and the last η."""
         clients = np.array([job.client for job in jobs])
         ordinals = np.array([job.ordinal for job in jobs])
         steps = int(self._work.step_counts(np.ones(1, dtype=np.int64))[0])
@@ -112,7 +114,7 @@ class QuadraticLearner:
                 step += pull[:, i] * (y - theta)
             y -= step
         check_finite(y, jobs, rates[:, -1])
-        return y
+        return y, rates[:, -1]
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         y = np.broadcast_to(models, (len(clients), self._b.shape[1]))

@@ -126,6 +126,7 @@ class SoftmaxLearner:
             check_finite(local, jobs, last_rates)
         if "received" in self._reports:
             received = self.evaluate(theta, clients, "train").loss
+            check_finite(received, jobs, last_rates)
         return Trained(models, local, received, personal)
 
     def _descend(

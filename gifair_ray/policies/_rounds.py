@@ -212,8 +212,10 @@ def discard(world: World, state: State, rows: Ints, results: Results) -> Command
     """Conclude work that does not count; its clients may keep for themselves what they trained."""
     if world.scenario.policy.discarded == "kept" and world.scenario.solver.keep:
         for row in rows[state.flights["job"][rows] >= 0].tolist():
-            client, job = state.flights["client"][row], state.flights["job"][row]
-            state.keep(int(client), int(job), results[int(job)])
+            client, ordinal, job = (
+                state.flights[name][row] for name in ("client", "ordinal", "job")
+            )
+            state.keep(int(client), int(ordinal), results[int(job)])
     return conclude(world, state, rows)
 
 

@@ -125,8 +125,8 @@ class Stream(Slots):
         reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
         if reply.personal is not None:  # its client may train on from it before the next update
-            own = (int(flights["job"][row]), reply.personal)
-            state.waiting[int(flights["client"][row])] = own
+            ordinal = int(flights["ordinal"][row])
+            state.waiting[int(flights["client"][row])] = ordinal, reply.personal
         return report(world, state, np.array([row]), [reply])
 
     def _go_on(self, world: World, state: State) -> Commands:
@@ -267,4 +267,8 @@ class Stream(Slots):
         stream: StreamState = state.policy
         while stream.buffer and self.at_end == "flush":
             commands += self._update(world, state)
+        if self.discarded == "kept" and world.scenario.solver.keep:
+            for row, reply in stream.buffer:
+                client, ordinal = (int(state.flights[name][row]) for name in ("client", "ordinal"))
+                state.keep(client, ordinal, reply)
         return commands + abandon(world, state)

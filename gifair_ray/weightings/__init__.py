@@ -125,6 +125,16 @@ class Weighting(Part):
 
     def check(self, scenario: Scenario) -> None:
         """Refuse, with a ValueError, a scenario in which this weighting makes no sense."""
+        if self.reweighs and scenario.aggregator.kind == "mixing":
+            raise ValueError(
+                f"weighting.kind = {self.kind!r} weighs replies against each other; "
+                "aggregator.kind = 'mixing' takes one at a time (try algorithm = 'fedbuff')"
+            )
+        if self.reweighs and scenario.aggregator.kind == "paper-literal":
+            raise ValueError(
+                "aggregator.kind = 'paper-literal' sums models; with weighting.kind = "
+                f"{self.kind!r} that would rescale the model: use 'mean'"
+            )
 
     def start(self, population: Population) -> Rule:
         """The rule for a population; refuses options that do not fit it."""

@@ -34,6 +34,7 @@ class Afl(Reweighing):
 
 def onto_simplex(v: Floats) -> Floats:
     """The nearest point of the simplex: max(v − τ, 0) with the τ that makes it sum to 1."""
+    v = v - v.max()  # all may move alike; a 1 would be lost beside large numbers
     u = np.sort(v)[::-1]
     excess = np.cumsum(u) - 1.0
     j = np.flatnonzero(u * np.arange(1, len(u) + 1) > excess)[-1]

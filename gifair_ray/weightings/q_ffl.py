@@ -42,15 +42,14 @@ class _QFflRule(Rule):
     def weigh(self, update: Update, memory: Memory) -> Floats:
         if not len(update.clients):
             return update.weights
-        F, L = np.maximum(update.losses, FLOOR), 1.0 / update.rates
-        squares = L**2 * update.squared_changes  # ‖Δw_k‖²
+        F, squares = np.maximum(update.losses, FLOOR), update.squared_changes
         memory["floored"] += np.count_nonzero((update.losses <= FLOOR) & (squares > 0))
-        power = (F / F.max()) ** self._q  # F^q, but for a factor that D and h have in common
-        h = self._q * power / F * squares + L * power
-        whole = np.sum(update.weights * h)
-        if whole == 0:
-            return np.zeros(len(F))
-        return np.asarray(update.total * update.weights * L * power / whole)
+        # L F^q, but for a factor that D and h have in common: the largest is 1, and Σ h > 0.
+        rates = np.maximum(update.rates, np.finfo(np.float64).tiny)
+        power = (F / F.max()) ** self._q * (rates.min() / rates)
+        power /= power.max()
+        h = power * (1 + self._q / F * (squares / rates))  # L ‖Δ_k‖² = ‖Δw_k‖²/L
+        return np.asarray(update.total * update.weights * power / np.sum(update.weights * h))
 
     def remarks(self, memory: Memory) -> list[str]:
         if not (n := int(memory["floored"][0])):

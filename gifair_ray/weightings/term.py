@@ -38,6 +38,7 @@ class _TermRule(Rule):
     def weigh(self, update: Update, memory: Memory) -> Floats:
         if not len(update.clients):
             return update.weights
-        tilted = self._t * update.losses
-        w = update.weights * np.exp(tilted - tilted.max())  # nothing overflows
+        F = update.losses
+        most = F.max() if self._t > 0 else F.min()
+        w = update.weights * np.exp(self._t * (F - most))  # ≤ 1: nothing overflows
         return np.asarray(update.total * w / w.sum())
