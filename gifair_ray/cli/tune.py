@@ -223,8 +223,8 @@ def add_to(chosen: Any, common: argparse.ArgumentParser, changes: Any) -> None:
         parser.add_argument("--seeds", type=_positive, help="how many seeds each (as the scenario)")
         if name == "sweep":
             parser.add_argument(
-                "--over", action="append", default=[], metavar="A.B=V1,V2", required=True,
-                help="a key and its values; may be given many times",
+                "--over", action="append", default=[], metavar="A.B=V1,V2",
+                help="a key and its values; may be given many times (none: the study as it is)",
             )  # fmt: skip
         else:
             parser.add_argument(
