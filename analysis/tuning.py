@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gifair_ray.analysis import measures
+from gifair_ray.analysis.accuracies import accuracies
 from gifair_ray.analysis.load import RunTables
 from gifair_ray.errors import BadInput
 
@@ -58,24 +58,8 @@ SCHEMA = pa.schema(
 
 def estimate(run: RunTables) -> Estimate:
     """The last evaluation on the validation split; personal models where clients have them."""
-    table = run.table("evaluations")
-    table = table.filter(pc.equal(table["split"], "val"))
-    table = table.filter(pc.equal(table["evaluation"], pc.max(table["evaluation"])))
-    table = table.filter(pc.greater(table["samples"], 0))
-    if not len(table) or table["correct"].null_count:
-        raise BadInput("tuning needs accuracies on validation data: give the data a val split")
-    own = table.filter(pc.equal(table["model"], "personal"))
-    shared = table.filter(pc.equal(table["model"], "global"))
-    # A client that never took part has no model of its own: it uses the global one.
-    rest = shared.filter(pc.invert(pc.is_in(shared["client"], value_set=own["client"])))
-    table = pa.concat_tables([own, rest]).sort_by("client")
-    n = table["samples"].to_numpy()
-    a = table["correct"].to_numpy() / n
-    clients = run.table("clients").sort_by("client")
-    groups = clients["group"].to_numpy()[
-        np.searchsorted(clients["client"].to_numpy(), table["client"].to_numpy())
-    ]
-    return _estimate(a, n, groups)
+    found = accuracies(run, "val")
+    return _estimate(found.accuracy, found.samples, found.group)
 
 
 def _estimate(a: measures.Array, n: measures.Array, groups: measures.Array) -> Estimate:

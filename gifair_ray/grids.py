@@ -27,13 +27,27 @@ GRIDS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def candidates(algorithm: str) -> list[dict[str, Any]]:
+COARSE: Mapping[str, tuple[float, ...]] = {
+    "fedprox": (0.01, 0.1, 1.0),
+    "q-ffl": (0.1, 1.0, 5.0),
+    "term": (1.0, 5.0),
+    "fedmgda+": (0.1, 1.0),
+    "afl": (0.01, 0.1),
+    "ditto": (0.1, 1.0),
+    "gifair-global": (0.3, 0.6, 0.9),
+    "gifair-per": (0.3, 0.6, 0.9),
+}
+"""Parts of the grids, where there is no time for all."""
+
+
+def candidates(algorithm: str, coarse: bool = False) -> list[dict[str, Any]]:
     """The changes to a scenario, as tables, that make up an algorithm's grid."""
     if algorithm not in ALGORITHMS:
         raise BadInput(f"unknown algorithm {algorithm!r}; {nearest(algorithm, list(ALGORITHMS))}")
     if algorithm not in GRIDS:
         return [{"algorithm": algorithm}]
     key, values = GRIDS[algorithm]
+    values = COARSE[algorithm] if coarse else values
     part, _, option = key.partition(".")
     return [{"algorithm": algorithm, part: {option: value}} for value in values]
 

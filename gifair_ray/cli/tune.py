@@ -86,7 +86,9 @@ def tune(arguments: argparse.Namespace) -> None:
     print(f"{out / TABLE}: all candidates. Run the chosen: gifair run {out / TUNED}")
 
 
-def plan(base: Scenario, algorithms: Sequence[str] | None, seeds: int) -> Study:
+def plan(
+    base: Scenario, algorithms: Sequence[str] | None, seeds: int, coarse: bool = False
+) -> Study:
     """All candidates of these algorithms (or of all that have a grid), evaluated on `val` alone."""
     from gifair_ray.grids import BASELINE, GRIDS, candidates
     from gifair_ray.scenario import parse
@@ -96,7 +98,7 @@ def plan(base: Scenario, algorithms: Sequence[str] | None, seeds: int) -> Study:
     measured = {"evaluation": {"every": 0, "splits": ["val"]}, "audit": {"every": 0}}
     runs = []
     for algorithm in chosen:
-        for changes in candidates(algorithm):
+        for changes in candidates(algorithm, coarse):
             first = parse(_varied(base, {**changes, **measured}))
             for seed in range(base.seed, base.seed + seeds):
                 runs.append((_label(changes), first.model_copy(update={"seed": seed})))

@@ -1,0 +1,142 @@
+"""The paper's tables from runs: the same rows, its figures beside ours, and a verdict per claim.
+
+The claims are relative to FedAvg on the same seeds: *fairer* (a smaller standard deviation over
+clients, corrected for test-set noise; or a smaller discrepancy between groups) and *accuracy kept*
+(a mean accuracy that is not lower). A verdict is "yes" or "no" where the 95 % interval of the
+paired difference over seeds says so, else "open".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from gifair_ray.analysis import measures
+from gifair_ray.analysis.accuracies import Accuracies, accuracies
+from gifair_ray.analysis.load import RunTables
+
+KEPT = 0.01  # an accuracy lower by less than this counts as kept
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student, 1, 2 …
+
+SCHEMA = pa.schema(
+    [
+        ("algorithm", pa.string()),
+        ("row", pa.string()),
+        ("seeds", pa.int64()),
+        ("value", pa.float64()),
+        ("sd", pa.float64()),
+        ("paper", pa.float64()),
+    ]
+)
+"""One row per algorithm and row of the paper's table; accuracies in percent, sd over seeds."""
+
+
+def figures(run: RunTables, personal: bool, groups: Sequence[str]) -> dict[str, float]:
+    """The rows of the paper's table for one run, and what stands beside them, in percent."""
+    found = accuracies(run, "test", personal)
+    out = {"mean": measures.mean_accuracy(found.accuracy)}
+    out |= _over_clients(found)
+    if groups:
+        means = measures.group_means(found.accuracy, found.group)
+        names = [found.names[int(i)].lower() for i in np.unique(found.group)]
+        out |= dict(zip(names, means.tolist(), strict=True))
+        out["discrepancy"] = measures.discrepancy(found.accuracy, found.group)
+    return {name: 100 * value for name, value in out.items()} | {"fallbacks": found.fallbacks}
+
+
+def _over_clients(found: Accuracies) -> dict[str, float]:
+    a, n = found.accuracy, found.samples
+    return {
+        "std": measures.deviation(a),
+        "std corrected": measures.corrected_deviation(a, n),
+        "noise floor": math.sqrt(measures.noise_floor(a, n)),
+    }
+
+
+def paper_table(
+    runs: Mapping[str, Mapping[int, Mapping[str, float]]],
+    rows: Sequence[str],
+    paper: Mapping[str, Mapping[str, float]],
+) -> pa.Table:
+    """Figures by algorithm and seed as a table, each with the paper's own where it has one."""
+    out = []
+    for algorithm, by_seed in runs.items():
+        for row in rows:
+            values = np.array([figure[row] for figure in by_seed.values()])
+            out.append(
+                {
+                    "algorithm": algorithm,
+                    "row": row,
+                    "seeds": len(values),
+                    "value": float(values.mean()),
+                    "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+                    "paper": _printed(paper.get(algorithm, {}), row),
+                }
+            )
+    return pa.Table.from_pylist(out, SCHEMA)
+
+
+def _printed(figures: Mapping[str, float], row: str) -> float | None:
+    if row == "discrepancy" and figures:  # recomputed: two of those in its Table 3 are not right
+        return max(figures.values()) - min(figures.values())
+    return figures.get(row)
+
+
+def interval(differences: Iterable[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean difference over seeds, by Student's law; ±∞ for one seed."""
+    d = np.array(list(differences))
+    if len(d) < 2:
+        return -math.inf, math.inf
+    t = T_975[min(len(d) - 1, len(T_975)) - 1]
+    half = t * float(d.std(ddof=1)) / math.sqrt(len(d))
+    return float(d.mean()) - half, float(d.mean()) + half
+
+
+def verdicts(
+    runs: Mapping[str, Mapping[int, Mapping[str, float]]], baseline: str, unfairness: str
+) -> dict[str, tuple[str, str]]:
+    """(fairer, accuracy kept) for every algorithm but the baseline: yes, no or open."""
+    out = {}
+    base = runs[baseline]
+    for algorithm, by_seed in runs.items():
+        if algorithm == baseline:
+            continue
+        seeds = sorted(by_seed.keys() & base.keys())
+        low, high = interval(by_seed[s][unfairness] - base[s][unfairness] for s in seeds)
+        fairer = "yes" if high < 0 else "no" if low > 0 else "open"
+        low, high = interval(by_seed[s]["mean"] - base[s]["mean"] for s in seeds)
+        kept = "yes" if low > -100 * KEPT else "no" if high < 0 else "open"
+        out[algorithm] = fairer, kept
+    return out
+
+
+def markdown(
+    table: pa.Table, verdict: Mapping[str, tuple[str, str]], settings: Mapping[str, str]
+) -> str:
+    """The table as Markdown: ours as mean (sd over seeds), the paper's in italics below it."""
+    records = table.to_pylist()
+    algorithms = list(dict.fromkeys(r["algorithm"] for r in records))
+    rows = list(dict.fromkeys(r["row"] for r in records))
+    cell = {(r["algorithm"], r["row"]): r for r in records}
+    lines = ["| | " + " | ".join(algorithms) + " |", "|---" * (len(algorithms) + 1) + "|"]
+    if any(settings.values()):
+        lines.append("| setting | " + " | ".join(settings.get(a, "") for a in algorithms) + " |")
+    for row in rows:
+        ours = [_told(cell[a, row]) for a in algorithms]
+        lines.append(f"| {row} | " + " | ".join(ours) + " |")
+        theirs = [cell[a, row]["paper"] for a in algorithms]
+        if any(value is not None for value in theirs):
+            shown = ["" if value is None else f"*{value:.1f}*" for value in theirs]
+            lines.append("| *paper* | " + " | ".join(shown) + " |")
+    for i, claim in enumerate(("fairer than FedAvg", "accuracy kept")):
+        told = [verdict.get(a, ("", ""))[i] for a in algorithms]
+        lines.append(f"| {claim} | " + " | ".join(told) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _told(record: Mapping[str, float | None]) -> str:
+    value, sd = record["value"], record["sd"]
+    return f"{value:.1f}" if sd is None else f"{value:.1f} ({sd:.1f})"
