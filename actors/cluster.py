@@ -17,6 +17,7 @@ import ray
 from gifair_ray.actors.calls import wait
 from gifair_ray.actors.client import ClientActor, RunSpec
 from gifair_ray.actors.server import ServerActor
+from gifair_ray.data._places import DATA_DIR
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
 from gifair_ray.scenario import Scenario
@@ -38,7 +39,9 @@ class Cluster:
 
     def start(self, scenario: Scenario, folder: Path | None, delay_s: float = 0.0) -> RaySession:
         """Begin a run."""
-        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s)
+        spec = RunSpec(
+            uuid.uuid4().hex, scenario.table(), str(Path.cwd()), os.environ.get(DATA_DIR), delay_s
+        )
         where = folder.resolve() if folder is not None else None
         wait(self.server.begin.remote(spec, self.clients, self.clients_per_actor, where))
         return RaySession(self.server)

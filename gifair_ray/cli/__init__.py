@@ -12,7 +12,9 @@ import warnings
 from collections.abc import Sequence
 
 from gifair_ray.cli import commands
+from gifair_ray.cli.data import add_data
 from gifair_ray.cli.whatif import whatif
+from gifair_ray.data._places import use
 from gifair_ray.errors import BadInput, GifairError
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
@@ -26,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _one_line_warning
         try:
+            use(getattr(arguments, "data_dir", None))
             arguments.do(arguments)
             sys.stdout.flush()
         except BaseException as error:
@@ -125,6 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     digest = chosen.add_parser("digest", parents=[common], help="compute a run's digest anew")
     digest.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
     digest.set_defaults(do=commands.digest)
+
+    add_data(chosen.add_parser("data", help="data sets: import"), common)
     return parser
 
 
@@ -141,6 +146,9 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="where data files may be as well (or set GIFAIR_DATA)"
+    )
     parser.add_argument("--backend", choices=("ray", "local"), default="ray")
     parser.add_argument("--workers", type=int, help="client actors (default: one per core)")
     parser.add_argument("--address", help="of a running Ray cluster, or auto")
