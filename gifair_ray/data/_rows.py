@@ -72,18 +72,15 @@ def capped(seed: int, owner: Ints, clients: int, split: Ints | None, most: int) 
 
     Which rows are kept is drawn by their numbers; −1 is nobody's.
     """
-    cell = owner * len(SPLITS) + (0 if split is None else split)
-    held = np.bincount(owner[owner >= 0], minlength=clients)
-    in_cell = np.bincount(cell[owner >= 0], minlength=clients * len(SPLITS))
-    quota = np.minimum(in_cell, in_cell * most // np.maximum(held.repeat(len(SPLITS)), 1))
-    if split is None:
-        quota[:: len(SPLITS)] = np.minimum(held, most)
-    quota = np.where(held.repeat(len(SPLITS)) <= most, in_cell, quota)
-    order = np.lexsort((draws.bits(seed, "data/at-most", np.arange(len(owner))), cell))
-    order = order[owner[order] >= 0]
-    ends = np.cumsum(in_cell)
-    rank = np.arange(len(order)) - (ends - in_cell)[cell[order]]
-    kept = order[rank < quota[cell[order]]]
+    rows = np.flatnonzero(owner >= 0)
+    parts = 1 if split is None else len(SPLITS)
+    cell = owner[rows] * parts + (0 if split is None else split[rows])
+    in_cell = np.bincount(cell, minlength=clients * parts)
+    held = in_cell.reshape(clients, parts).sum(axis=1).repeat(parts)
+    quota = np.where(held > most, in_cell * most // np.maximum(held, 1), in_cell)
+    order = np.lexsort((draws.bits(seed, "data/at-most", rows), cell))
+    rank = np.arange(len(order)) - (np.cumsum(in_cell) - in_cell)[cell[order]]
+    kept = rows[order[rank < quota[cell[order]]]]
     out = np.full_like(owner, -1)
     out[kept] = owner[kept]
     return out

@@ -62,12 +62,9 @@ class Pooled(Partition):
             raise BadInput(f"{self.path} has columns but no rows")
         y, labels = key(table, self.y, label=True)
         split = split_numbers(table, self.split) if self.split in columns else None
-        fair = constant(max(2, len(y) // self._count()))
-        deal = self.deal(seed, labels, fair, clients=1)
-        if self.samples is None and not isinstance(self.groups, dict):
-            whole = np.isin(y, deal.used).sum() // len(deal.sizes)
-            deal = self.deal(seed, labels, constant(max(2, whole)), clients=1)
-        holdings = deal_rows(deal, y, self.shared, about=self.samples is None)
+        everybody = constant(max(2, len(y) // self._count()))
+        deal = self.deal(seed, labels, everybody, clients=1)
+        holdings = deal_rows(deal, y, self.shared) if self._sized() else deal_all(deal, y)
         new = np.full(len(labels), -1, dtype=np.int64)
         new[deal.used] = np.arange(len(deal.used))
         sizes = holdings.split(split, (self.val, self.test))
@@ -78,14 +75,39 @@ class Pooled(Partition):
             self.path, fractions, seed, population, task, features, holdings, new[y], split
         )
 
+    def _sized(self) -> bool:
+        """Whether anything is said about sizes; if not, everything is dealt out."""
+        rules = self.groups.values() if isinstance(self.groups, dict) else ()
+        return self.samples is not None or any(rule.samples is not None for rule in rules)
+
     def _count(self) -> int:
         if isinstance(self.groups, dict):
             return sum(rule.clients for rule in self.groups.values())
         return self.clients or 1
 
 
-def deal_rows(deal: Deal, y: Ints, shared: bool, about: bool = False) -> Holdings:
-    """Rows for every client: of its classes, as many as it wants, or about as many."""
+def deal_all(deal: Deal, y: Ints) -> Holdings:
+    """Every row of a class that anybody has: each class in proportion to the clients' shares."""
+    q = np.zeros((len(deal.sizes), int(y.max()) + 1))
+    for k in range(len(q)):
+        classes, shares = deal.shares(k)
+        q[k, classes] = shares
+    owner = np.full(len(y), -1, dtype=np.int64)
+    for c in np.flatnonzero(q.sum(axis=0)).tolist():
+        rows = np.flatnonzero(y == c)
+        rows = rows[draws.permutations(deal.seed, "data/pooled", len(rows), c)[0]]
+        ends = np.rint(np.cumsum(q[:, c]) / q[:, c].sum() * len(rows)).astype(np.int64)
+        owner[rows] = np.repeat(np.arange(len(q)), np.diff(ends, prepend=0))
+    if len(few := np.flatnonzero(np.bincount(owner[owner >= 0], minlength=len(q)) < 2)):
+        raise BadInput(
+            f"client {few[0]} would get fewer than 2 samples ({len(few)} of {len(q)} clients "
+            "would); have fewer clients, or give data.samples"
+        )
+    return Holdings.of(owner, len(q))
+
+
+def deal_rows(deal: Deal, y: Ints, shared: bool) -> Holdings:
+    """Rows for every client: of its classes, as many as it wants."""
     clients, classes = len(deal.sizes), int(y.max()) + 1
     supply = np.bincount(y, minlength=classes)
     wanted = np.zeros((clients, classes), dtype=np.int64)
@@ -97,7 +119,7 @@ def deal_rows(deal: Deal, y: Ints, shared: bool, about: bool = False) -> Holding
         given = _within(wanted, holds, np.broadcast_to(supply, wanted.shape))
     else:
         given = _fair(wanted, holds, supply)
-    short = given.sum(axis=1) < (2 if about else deal.sizes)
+    short = given.sum(axis=1) < deal.sizes
     if short.any():
         k = int(short.argmax())
         raise BadInput(
@@ -129,19 +151,20 @@ def deal_rows(deal: Deal, y: Ints, shared: bool, about: bool = False) -> Holding
 
 
 def _within(wanted: Ints, holds: Ints, cap: Ints) -> Ints:
-    """As much as is wanted of each class up to a cap, what is missing taken from the others."""
+    """As much as is wanted of each class up to a cap; what is missing is taken from the others."""
     given = np.minimum(wanted, cap * holds)
     target = wanted.sum(axis=1)
     while True:
         missing = target - given.sum(axis=1)
         room = (cap - given) * holds
-        open_ = room > 0
-        n = open_.sum(axis=1)
-        step = missing // np.maximum(n, 1)
-        more = np.minimum(room, step[:, None]) * open_
-        rest = missing - step * n  # fewer than there are classes: one each of the first ones
-        one = open_ & (np.cumsum(open_, axis=1) <= rest[:, None]) & (more < room)
-        more = more + one * (missing > 0)[:, None]
+        weight = np.where(room > 0, wanted, 0)
+        none = weight.sum(axis=1) == 0  # of what they want there is no more: anything they hold
+        weight[none] = room[none] > 0
+        total = np.maximum(weight.sum(axis=1), 1)
+        more = np.minimum(room, missing[:, None] * weight // total[:, None])
+        rest = missing - more.sum(axis=1)
+        one = (weight > 0) & (more < room)
+        more = more + (one & (np.cumsum(one, axis=1) <= rest[:, None]))
         if not more.any():
             return np.asarray(given)
         given = given + more
