@@ -48,7 +48,10 @@ class Partition(DataSource):
         None, ge=1, description="each client has so many of them; without it all"
     )
     alpha: float | None = Field(
-        None, gt=0, description="shares of a client's classes: Dirichlet(α); without it equal"
+        None,
+        gt=0,
+        description="shares of a client's classes: Dirichlet(α); without it equal, or as in the "
+        "pool if a client has all classes",
     )
     samples: Distribution | None = Field(None, description="samples of each client")
     groups: Literal["each"] | Annotated[int, Field(ge=1)] | dict[str, GroupRule] = Field(
@@ -69,8 +72,18 @@ class Partition(DataSource):
                 raise ValueError("named groups say how many clients there are: drop data.clients")
         return self
 
-    def deal(self, seed: int, known: tuple[str, ...], default: Spread, clients: int) -> Deal:
-        """Groups, sizes and classes of everybody; `known` are the classes that there are."""
+    def deal(
+        self,
+        seed: int,
+        known: tuple[str, ...],
+        default: Spread,
+        clients: int,
+        frequency: Ints | None = None,
+    ) -> Deal:
+        """Groups, sizes and classes of everybody.
+
+        `known` are the classes that there are, with their frequency in the pool if there is one.
+        """
         used = _numbers(self.classes, known, "data.classes")
         if isinstance(self.groups, dict):
             rules = list(self.groups.items())
@@ -90,12 +103,16 @@ class Partition(DataSource):
             rule_of = np.zeros(n, dtype=np.int64)
         sizes, first = [], 0
         for spread, count in zip(samples, counts, strict=True):
-            sizes.append(_sizes(seed, spread, np.arange(first, first + count)))
+            sizes.append(drawn_sizes(seed, spread, np.arange(first, first + count)))
             first += count
         k = self.classes_per_client
         if k is not None and k > (fewest := min(map(len, classes))):
             raise BadInput(f"data.classes_per_client = {k}, but there are only {fewest} classes")
-        return Deal(seed, groups, names, np.concatenate(sizes), rule_of, classes, k, self.alpha)
+        if frequency is None or k is not None:
+            frequency = np.ones(len(known), dtype=np.int64)
+        return Deal(
+            seed, groups, names, np.concatenate(sizes), rule_of, classes, k, self.alpha, frequency
+        )
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,8 @@ class Deal:
     """For each rule, numbers of classes."""
     k: int | None
     alpha: float | None
+    frequency: Ints
+    """Shares are in proportion to it where no Dirichlet distribution gives them."""
 
     @property
     def used(self) -> Ints:
@@ -124,7 +143,8 @@ class Deal:
             order = draws.permutations(self.seed, "data/classes", len(classes), client)[0]
             classes = np.sort(classes[order[: self.k]])
         if self.alpha is None:
-            return classes, np.full(len(classes), 1 / len(classes))
+            frequency = self.frequency[classes]
+            return classes, frequency / frequency.sum()
         g = draws.generator(self.seed, "data/dirichlet", client)
         gamma = g.standard_gamma(self.alpha, len(classes))
         if not (total := gamma.sum()) > 0:  # a tiny α: all of it in one class
@@ -161,7 +181,8 @@ def _numbers(wanted: Classes | None, known: tuple[str, ...], where: str) -> Ints
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _sizes(seed: int, spread: Spread, clients: Ints) -> Ints:
+def drawn_sizes(seed: int, spread: Spread, clients: Ints) -> Ints:
+    """Samples of each client, by its number."""
     drawn = spread.draw(seed, "data/size", clients)
     if not np.isfinite(drawn).all() or (drawn < 2).any() or (drawn > LARGEST).any():
         bad = drawn[~((drawn >= 2) & (drawn <= LARGEST))][0]

@@ -1,6 +1,7 @@
 """A table of samples that belong to nobody, dealt out to clients by rule.
 
-No sample is dealt twice, unless `shared`. Where the clients want more of a class than there is,
+Without any rule about classes a client's samples are a fair sample of the pool. With no sizes given
+everything is dealt out. No sample is dealt twice, unless `shared`. Where the clients want more of a class than there is,
 each of those that have it gets as much as the others, and takes more of its other classes instead.
 """
 
@@ -63,7 +64,7 @@ class Pooled(Partition):
         y, labels = key(table, self.y, label=True)
         split = split_numbers(table, self.split) if self.split in columns else None
         everybody = constant(max(2, len(y) // self._count()))
-        deal = self.deal(seed, labels, everybody, clients=1)
+        deal = self.deal(seed, labels, everybody, clients=1, frequency=np.bincount(y))
         holdings = deal_rows(deal, y, self.shared) if self._sized() else deal_all(deal, y)
         new = np.full(len(labels), -1, dtype=np.int64)
         new[deal.used] = np.arange(len(deal.used))
