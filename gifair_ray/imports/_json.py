@@ -112,6 +112,7 @@ class Cursor:
             return
         number, after = 0, ","
         while after == ",":
+            self.peek()  # the position is that of the value
             yield number
             number, after = number + 1, self.take(",", "]")
 
@@ -123,14 +124,15 @@ class Cursor:
             return
         seen, after = set(), ","
         while after == ",":
-            start = self.position
             if self.peek() != '"':
                 self.take('"')
+            start = self.position
             key = self.value()
             if key in seen:
                 self.wrong(f"{key!r} is there twice", start)
             seen.add(key)
             self.take(":")
+            self.peek()
             yield key
             after = self.take(",", "}")
 
