@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from gifair_ray.cli import commands
 from gifair_ray.cli.data import add_data
 from gifair_ray.cli.whatif import whatif
-from gifair_ray.data._places import use
+from gifair_ray.data._places import data_in
 from gifair_ray.errors import BadInput, GifairError
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _one_line_warning
         try:
-            use(getattr(arguments, "data_dir", None))
-            arguments.do(arguments)
+            with data_in(getattr(arguments, "data_dir", None)):
+                arguments.do(arguments)
             sys.stdout.flush()
         except BaseException as error:
             code, message = _told(error)

@@ -77,4 +77,4 @@ def _distances(to: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     side = np.arange(len(to), dtype=np.float64)
     apart = (side[:, None] - side[None, :]) ** 2
     along = np.where(to[:, None, :], apart[None, :, :], np.inf).min(axis=2)  # (row, column)
-    return np.sqrt((along[None, :, :] + apart[:, :, None]).min(axis=1))
+    return np.asarray(np.sqrt((along[None, :, :] + apart[:, :, None]).min(axis=1)))

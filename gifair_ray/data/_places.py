@@ -5,7 +5,9 @@ The scenario keeps the path as it was written, so that it means the same on anot
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from gifair_ray.errors import BadInput
@@ -38,11 +40,19 @@ def looked_for(path: str) -> str:
     return " nor ".join(places)
 
 
-def use(folder: str | None) -> None:
-    """Look for data in this folder from now on, in this process and in those it starts."""
-    if folder is None:
-        return
-    place = Path(os.path.expanduser(folder)).absolute()
-    if not place.is_dir():
-        raise BadInput(f"--data-dir {folder!r}: there is no folder {place}")
-    os.environ[DATA_DIR] = str(place)
+@contextlib.contextmanager
+def data_in(folder: str | None) -> Iterator[None]:
+    """Look for data in this folder as well, in this process and in those that it starts."""
+    before = os.environ.get(DATA_DIR)
+    if folder is not None:
+        place = Path(os.path.expanduser(folder)).absolute()
+        if not place.is_dir():
+            raise BadInput(f"--data-dir {folder!r}: there is no folder {place}")
+        os.environ[DATA_DIR] = str(place)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.environ.pop(DATA_DIR)
+            if before is not None:
+                os.environ[DATA_DIR] = before

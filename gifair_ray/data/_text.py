@@ -19,7 +19,7 @@ def encode(text: str) -> Bytes:
     """The number of each character in the alphabet; 255 for one that is not in it."""
     # A lone surrogate, which JSON can hold, is a character like any other here.
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    return _NUMBER[np.minimum(codes, len(_NUMBER) - 1)]
+    return np.asarray(_NUMBER[np.minimum(codes, len(_NUMBER) - 1)])
 
 
 def first_odd(numbers: Bytes) -> int | None:

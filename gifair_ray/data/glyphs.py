@@ -131,7 +131,7 @@ class Writer:
         at = (across - jitter[:, None, 4:] * 0.7) @ back.transpose(0, 2, 1) + bent[:, :, :2]
         distance = _sample(self._fields(), character, at.astype(np.float32))
         ink = np.float32(0.5 + self.weight) + distance / np.float32(ZOOM) + bent[:, :, 2]
-        return np.clip(ink, 0, 1).reshape(n, PIXELS, PIXELS)
+        return np.asarray(np.clip(ink, 0, 1).reshape(n, PIXELS, PIXELS))
 
     def _fields(self) -> Floats:
         return np.stack([fields(font)[i] for i, font in enumerate(self.font.tolist())])

@@ -1,8 +1,9 @@
 """A table of samples that belong to nobody, dealt out to clients by rule.
 
 Without any rule about classes a client's samples are a fair sample of the pool. With no sizes given
-everything is dealt out. No sample is dealt twice, unless `shared`. Where the clients want more of a class than there is,
-each of those that have it gets as much as the others, and takes more of its other classes instead.
+everything is dealt out. No sample is dealt twice, unless `shared`. Where the clients want more of a
+class than there is, each of those that have it gets as much as the others, and takes more of its
+other classes instead.
 """
 
 from __future__ import annotations
