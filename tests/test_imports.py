@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -212,6 +213,22 @@ def test_an_import_is_told_of_its_progress(tmp_path):
     leaf(tmp_path, femnist(), tell=lambda done, total: told.append((done, total)))()
     assert told == sorted(told)
     assert 0 < told[-1][0] <= told[-1][1]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    def peak(users):
+        names = [f"u{i}" for i in range(users)]
+        file = tmp_path / f"{users}.json"
+        file.write_text(json.dumps(femnist(names, samples=10)), "utf-8")
+        tracemalloc.start()
+        import_leaf(str(file), str(tmp_path / f"{users}.arrow"))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, file.stat().st_size
+
+    (few, _), (many, size) = peak(20), peak(80)
+    assert size > 8 << 20
+    assert many < 1.3 * few + (1 << 20)
 
 
 @given(st.integers(1, 40), st.data())

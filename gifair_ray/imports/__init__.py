@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Tell = Callable[[int, int], None]
-"""Told of (bytes done, bytes in all) every now and then."""
+"""Told of (what is done, all that there is) every now and then, in bytes or rows."""
 
 
 @dataclass(frozen=True)
