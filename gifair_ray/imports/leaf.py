@@ -135,6 +135,8 @@ class _Reader:
 
     def _user(self, user: str) -> None:
         cursor, start = self._cursor, self._cursor.position
+        if any("\ud800" <= c <= "\udfff" for c in user):
+            cursor.wrong("the name has half of a character in it", start)
         x: list[Any] = []
         y: list[str] = []
         found = set()
@@ -174,12 +176,16 @@ class _Reader:
         if not all(type(v) in (int, float) for v in value):
             odd = next(v for v in value if type(v) not in (int, float))
             self._cursor.wrong(f"{odd!r:.40} is no number", at)
-        levels = np.array(value, dtype=np.float64) * 255
-        grey = np.rint(levels)
+        # A whole number that is too large for a float is none of the levels either.
+        in_range = [v if -1 <= v <= 2 else np.inf for v in value]
+        levels = np.array(in_range, dtype=np.float64) * 255
+        grey = np.rint(np.minimum(levels, 512))
         bad = (np.abs(levels - grey) > 1e-3) | (grey < 0) | (grey > 255)
         if bad.any():
             i = int(bad.argmax())
-            self._cursor.wrong(f"pixel {i + 1} is {value[i]}, no grey level n/255 in [0, 1]", at)
+            self._cursor.wrong(
+                f"pixel {i + 1} is {value[i]!r:.40}, no grey level n/255 in [0, 1]", at
+            )
         return grey.astype(np.uint8)
 
     def _text(self, value: Any, at: int) -> None:
