@@ -404,6 +404,22 @@ def test_classes_that_are_left_out_are_not_numbered(tmp_path):
     assert set(everything(federation.shard(0))[1]) == {0, 1}
 
 
+def test_named_groups_without_sizes_share_out_the_whole_pool(tmp_path):
+    path = pool(tmp_path, {"a": 60, "b": 60, "c": 30})
+    groups = {"ab": {"clients": 2, "classes": ["a", "b"]}, "bc": {"clients": 1, "classes": ["b-c"]}}
+    federation = Pooled(path=path, groups=groups, val=0, test=0).build(0)
+    assert federation.population.group_names == ("ab", "bc")
+    y = [np.bincount(everything(federation.shard(k))[1], minlength=3).tolist() for k in range(3)]
+    assert np.sum(y, axis=0).tolist() == [60, 60, 30]
+    assert y[2][0] == y[0][2] == y[1][2] == 0
+    assert y[0][0] == y[1][0] == 30
+
+
+def test_a_pool_has_no_clients_of_its_own(tmp_path):
+    with pytest.raises(BadInput, match="pooled"):
+        Table(path=pool(tmp_path, {"a": 5, "b": 5})).build(0)
+
+
 def test_a_pool_with_splits_keeps_them(tmp_path):
     path = pool(tmp_path, {"a": 40, "b": 40}, split=["train", "test"] * 40)
     federation = Pooled(path=path, clients=2).build(0)

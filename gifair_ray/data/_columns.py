@@ -184,5 +184,7 @@ def has_column(file: TableFile, option: str, name: str, *, optional: bool = Fals
         return name in names
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"set data.{option} to the one that is meant"
+    if option == "client":
+        hint += "; samples that belong to nobody are for data.source = 'pooled'"
     there = listed(names) or "none"
     raise BadInput(f"{file.path} has no column {name!r} (data.{option}); it has {there}: {hint}")
