@@ -2,10 +2,10 @@
 
 A row is a role: `role_id`, `text`, `gender`. Each role becomes a client, its gender the group, and
 every place in its text with 80 characters before it a sample. Lines are joined by spaces, as LEAF
-does (where an editor breaks a line of verse or prose cannot be learnt). Neighbouring windows share 79
-characters, so the split is by place: the first 70 % of a text train, then 10 % and 20 %, and no
-window lies across a border. `split=False` leaves it to the scenario to draw windows at random, as
-the paper says it did.
+does: where an editor breaks a line cannot be learnt. Neighbouring windows share 79 characters, so
+the split is by place: the first 70 % of a text train, then 10 % and 20 %, and no window lies across
+a border. `split=False` leaves it to the scenario to draw windows at random, as the paper says it
+did.
 """
 
 from __future__ import annotations
