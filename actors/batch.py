@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from gifair_ray.actors.cluster import running
+from gifair_ray.data._places import DATA_DIR, data_in
 from gifair_ray.engine import Progress
 from gifair_ray.runner import Planned, make
 from gifair_ray.scenario import Scenario, parse
@@ -55,7 +56,7 @@ def run_batch(
     with running(workers, address):
         board: Any = ray.remote(Board).options(num_cpus=0).remote()
         play: Any = ray.remote(_play).options(num_cpus=1)
-        where = str(Path.cwd())
+        where = str(Path.cwd()), os.environ.get(DATA_DIR)
         calls = {
             play.remote(
                 i, run.label, run.scenario.table(), run.folder.resolve(), where, command, how, board
@@ -101,14 +102,15 @@ def _play(
     label: str,
     table: dict[str, Any],
     folder: Path,
-    where: str,
+    where: tuple[str, str | None],
     command: Sequence[str],
     how: Mapping[str, Any],
     board: Any,
 ) -> str | None:
-    os.chdir(where)  # relative paths in the scenario are the driver's, and so are its modules
-    if where not in sys.path:
-        sys.path.insert(0, where)
+    here, data = where
+    os.chdir(here)  # relative paths in the scenario are the driver's, and so are its modules
+    if here not in sys.path:
+        sys.path.insert(0, here)
     last = time.monotonic()
 
     def report(label: str, scenario: Scenario, progress: Progress) -> None:
@@ -117,4 +119,5 @@ def _play(
             last = time.monotonic()
             board.note.remote(number, progress.fraction)
 
-    return make(Planned(label, parse(table), folder), command, how, report)
+    with data_in(data):
+        return make(Planned(label, parse(table), folder), command, how, report)

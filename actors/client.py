@@ -12,6 +12,7 @@ import numpy as np
 
 from gifair_ray import draws
 from gifair_ray.backend import Description, build_learner
+from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import Evaluated, EvaluateJob, Learner, Params, Trained, TrainJob
 from gifair_ray.scenario import Scenario, parse
@@ -25,6 +26,8 @@ class RunSpec:
     scenario: dict[str, object]
     folder: str
     """The driver's current folder."""
+    data: str | None = None
+    """Where data files may be as well."""
     delay_s: float = 0.0
     """Longest random delay before a reply: for tests that results do not depend on timing."""
 
@@ -51,6 +54,8 @@ class ClientActor:
     def _built(self, spec: RunSpec) -> tuple[Scenario, Federation, Learner]:
         if spec.run not in self._runs:
             os.chdir(spec.folder)  # relative paths in the scenario are the driver's
+            if spec.data is not None:
+                os.environ[DATA_DIR] = spec.data
             if spec.folder not in sys.path:  # and so are the user's own modules
                 sys.path.insert(0, spec.folder)
             scenario = parse(spec.scenario)

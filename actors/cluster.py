@@ -17,6 +17,7 @@ import ray
 from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import ClientActor, RunSpec
 from gifair_ray.actors.server import ServerActor
+from gifair_ray.data._places import DATA_DIR
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError
 from gifair_ray.scenario import Scenario
@@ -44,7 +45,9 @@ class Cluster:
         delay_s: float = 0.0,
     ) -> RaySession:
         """Begin a run, or go on with one."""
-        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s)
+        spec = RunSpec(
+            uuid.uuid4().hex, scenario.table(), str(Path.cwd()), os.environ.get(DATA_DIR), delay_s
+        )
         session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
         session.begin()
         return session

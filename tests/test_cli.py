@@ -15,6 +15,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import BaseModel
@@ -643,3 +644,39 @@ def test_the_lock_says_who_holds_it(monkeypatch):
     monkeypatch.setattr(RunFolder, "write_models", look)
     assert run("quadratic.toml", "--quiet") == 0
     assert (held["pid"], held["host"]) == (os.getpid(), socket.gethostname())
+
+
+# Data sets
+
+
+def letters(folder, rows=60):
+    """A tiny npz in the form of EMNIST."""
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (rows, 28, 28), dtype=np.uint8)
+    np.savez(folder / "letters.npz", images=images, labels=np.arange(rows) % 3)
+
+
+def test_a_data_set_is_imported_and_run_from_the_data_folder(tmp_path, capsys):
+    letters(tmp_path / "raw")
+    where = ["--data-dir", str(tmp_path / "raw")]
+    out = str(tmp_path / "raw" / "letters.arrow")
+    assert main(["data", "import", "emnist", "letters.npz", "-o", out, *where]) == 0
+    assert 'source = "pooled"' in capsys.readouterr().out
+    Path("letters.toml").write_text(
+        """
+        data = {source = "pooled", path = "letters.arrow", clients = 3}
+        model = {kind = "softmax"}
+        work = {steps = 1}
+        stop = {rounds = 1}
+        """
+    )
+    assert run("letters.toml", *where) == 0
+    assert 'path = "letters.arrow"' in Path("out/scenario.toml").read_text()
+
+
+def test_a_data_set_that_is_not_right_is_one_line(tmp_path, capsys):
+    Path("bad.json").write_text('{"users": [')
+    assert main(["data", "import", "leaf", "bad.json", "-o", "bad.arrow"]) == 2
+    assert "bad.json, character 12" in complaint(capsys)
+    assert main(["data", "import", "leaf", "bad.json", "-o", "b.arrow", "--data-dir", "none"]) == 2
+    assert "there is no folder" in complaint(capsys)

@@ -251,3 +251,29 @@ def test_a_failed_server_is_told_as_such():
         ray.kill(actors.server)
         with pytest.raises(RunFailed, match="an actor was lost"):
             session.advance(1.0)
+
+
+def test_workers_look_for_data_where_the_driver_does(tmp_path, monkeypatch):
+    """Also those that were started before the driver was told where."""
+    (tmp_path / "there").mkdir()
+    rows = [f"c{i % 4},{i % 2},{i}.0" for i in range(40)]
+    (tmp_path / "there" / "mine.csv").write_text("\n".join(["client,y,x1", *rows]))
+    scenario = SMALL | {"data": {"source": "table", "path": "mine.csv"}, "stop": {"rounds": 2}}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIFAIR_DATA", str(tmp_path / "there"))
+    digests = {gifair_ray.run(scenario, backend=b).digest for b in ("local", "ray")}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "model"),
+    [
+        ("glyphs", {"kind": "mlp", "hidden": [4]}),
+        ("dialogues", {"kind": "lstm", "hidden": 4}),
+    ],
+)
+def test_made_data_are_the_same_on_every_worker(source, model):
+    data = {"source": source, "clients": 4, "samples": 12}
+    scenario = SMALL | {"data": data, "model": model, "stop": {"rounds": 2}}
+    digests = {gifair_ray.run(scenario, backend=b).digest for b in ("local", "ray")}
+    assert len(digests) == 1

@@ -23,6 +23,30 @@ BASE = {
     "work": {"steps": 2, "schedule": {"kind": "geometric", "lr": 0.3}},
 }
 SHRUNK = ["stop.rounds=2", "study.seeds=1", "evaluation.every=0"]
+TINY = [
+    "stop.rounds=2",
+    "evaluation.every=0",
+    "sampling.cohort=2",
+    "model.hidden=8",
+]
+PAPER = {  # the paper's experiments with few clients, little data and a narrow model
+    "paper-femnist-skewed": ["data.clients=4", "data.samples=20", "model.conv=[2, 2]"],
+    "paper-femnist-original": ["data.clients=4", "data.samples=20", "model.conv=[2, 2]"],
+    "paper-femnist-3-groups": [
+        *(
+            f"data.groups.{g}.{what}"
+            for g in ("capitals", "lowercase", "both")
+            for what in ("clients=2", "samples=20")
+        ),
+        "model.conv=[2, 2]",
+    ],
+    "paper-shakespeare": ["data.clients=4", "data.samples=20"],
+    "paper-shakespeare-gender": [
+        f"data.groups.{g}.{what}"
+        for g in ("male", "female")
+        for what in ("clients=2", "samples=20")
+    ],
+}
 
 
 def one(study: Study) -> Scenario:
@@ -44,7 +68,8 @@ class TestShipped:
         assert tomllib.loads(text(name))["schema"] == 1
 
     def test_it_runs(self, name, tmp_path):
-        runs = gifair_ray.run_study(name, sets=SHRUNK, backend="local", out=tmp_path / "out")
+        sets = [*TINY, *PAPER[name]] if name in PAPER else SHRUNK
+        runs = gifair_ray.run_study(name, sets=sets, backend="local", out=tmp_path / "out")
         assert {run.label for run in runs} == {label for label, _ in load(name).runs}
         for run in runs:
             assert run.table("rounds")["round"].to_pylist() == [1, 2]
@@ -54,6 +79,44 @@ class TestShipped:
     def test_what_show_prints_is_the_same_study(self, name, tmp_path):
         (tmp_path / "again.toml").write_text(dump(load(name)), encoding="utf-8")
         assert load(tmp_path / "again.toml") == load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "d", "samples"),
+    [
+        ("paper-femnist-skewed", 100, 100, 50_000),
+        ("paper-femnist-original", 500, 500, 500 * 227),
+        ("paper-femnist-3-groups", 200, 3, 60 * 800 + 100 * 1000 + 40 * 600),
+        ("paper-shakespeare", 31, 31, 31 * 3743),
+        ("paper-shakespeare-gender", 35, 2, 25 * 3743 + 10 * 1871),
+    ],
+)
+def test_the_papers_experiments_have_the_papers_size(name, clients, d, samples):
+    scenario = one(load(name))
+    populations = [scenario.data.build(seed).population for seed in range(40)]
+    assert {len(p) for p in populations} == {clients}
+    assert {p.d for p in populations} == {d}
+    totals = [(p.train + p.val + p.test).sum() for p in populations]
+    assert 0.85 < sum(totals) / len(totals) / samples < 1.15
+    p = populations[0]
+    assert abs(p.test.sum() / (p.train + p.val + p.test).sum() - 0.2) < 0.01
+    schedule = scenario.work.schedule
+    text = name.startswith("paper-shakespeare")
+    assert (schedule.kind, schedule.lr, schedule.decay) == (
+        ("geometric", 0.8, 0.95) if text else ("geometric", 0.1, 0.99)
+    )
+    work = scenario.work
+    assert (work.epochs, work.batch_size) == ((1, 10) if text else (2, 32))
+    assert scenario.sampling.cohort == 10
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_experiments_keep_personal_models(name):
+    changes = ["algorithm=gifair-per", "weighting.lambda_fraction=0.5"]
+    run = gifair_ray.run(name, sets=[*TINY, *PAPER[name], *changes], backend="local")
+    assert run.outcome.personal
+    kinds = set(run.table("evaluations")["model"].to_pylist())
+    assert kinds == {"global", "personal"}
 
 
 def test_the_quickstart_compares_fedavg_with_gifair():

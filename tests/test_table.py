@@ -352,7 +352,7 @@ def test_files_larger_than_a_step_and_arrow_is_not_copied(tmp_path, monkeypatch)
             shard = federation.shard(client)
             assert shard.train.x.tolist() == np.column_stack([rows, rows / 4]).tolist()
             assert shard.train.y.tolist() == (rows % 2).tolist()
-    mapped = build(by_list[1].source.path)
+    mapped = build(by_list[1].path)
     before = pa.total_allocated_bytes()
     mapped.shard(0)
     assert pa.total_allocated_bytes() == before

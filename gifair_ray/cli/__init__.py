@@ -12,8 +12,10 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from gifair_ray.cli import commands, tune
+from gifair_ray.cli import commands, paper, tune
+from gifair_ray.cli.data import add_data
 from gifair_ray.cli.whatif import whatif
+from gifair_ray.data._places import data_in
 from gifair_ray.errors import BadInput, GifairError
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
@@ -29,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _one_line_warning
         try:
-            arguments.do(arguments)
+            with data_in(getattr(arguments, "data_dir", None)):
+                arguments.do(arguments)
             sys.stdout.flush()
         except BaseException as error:
             code, message = _told(error)
@@ -136,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     what.set_defaults(do=whatif)
 
     tune.add_to(chosen, common, _add_changes)
+    paper.add_to(chosen, common)
 
     plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
     plot.add_argument("run", metavar="RUN", help="folder of a run")
@@ -146,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     digest = chosen.add_parser("digest", parents=[common], help="compute a run's digest anew")
     digest.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
     digest.set_defaults(do=commands.digest)
+
+    add_data(chosen.add_parser("data", help="data sets: import"), common)
     return parser
 
 
@@ -163,6 +169,9 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser, out: bool = True) -> None:
     if out:
         parser.add_argument("--out", help="folder for the results (default: runs/NAME-DATE-TIME)")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="where data files may be as well (or set GIFAIR_DATA)"
+    )
     parser.add_argument("--backend", choices=("ray", "local"), default="ray")
     parser.add_argument("--workers", type=int, help="client actors (default: one per core)")
     parser.add_argument("--address", help="of a running Ray cluster, or auto")

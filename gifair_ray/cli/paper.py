@@ -43,14 +43,13 @@ def paper(arguments: argparse.Namespace) -> None:
         raise BadInput("--sensitivity needs at least --budget small")
     names = arguments.experiment or list(EXPERIMENTS)
     out = Path(arguments.out or Path("runs") / f"paper-{arguments.data}-{arguments.budget}")
-    with data_in(arguments.data_dir):
-        if arguments.data == "real":
-            _import_real(names, out)
-        with data_in(str(out)) if arguments.data == "real" else _nothing():
-            plans = [_plan(name, arguments, out) for name in names]
-            _estimate(plans, arguments)
-            for one in plans:
-                _run(one, arguments)
+    if arguments.data == "real":
+        _import_real(names, out)
+    with data_in(str(out) if arguments.data == "real" else None):
+        plans = [_plan(name, arguments, out) for name in names]
+        _estimate(plans, arguments)
+        for one in plans:
+            _run(one, arguments)
 
 
 def _plan(name: str, arguments: argparse.Namespace, out: Path) -> Plan:
@@ -239,12 +238,6 @@ def _import_real(names: list[str], out: Path) -> None:
                 "from; say where with --data-dir or GIFAIR_DATA"
             )
         make(str(find(source)), str(out / file))
-
-
-def _nothing() -> Any:
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 def _show(text: str) -> None:

@@ -6,7 +6,6 @@ What pyarrow raises on a damaged file leaves here as `BadInput`.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -20,6 +19,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from gifair_ray.data._places import find, looked_for
 from gifair_ray.errors import BadInput, RunFailed
 
 Format = Literal["Parquet", "Arrow", "CSV"]
@@ -60,7 +60,7 @@ class TableFile:
     @classmethod
     def open(cls, path: str) -> TableFile:
         """Look at the file's schema; refuses what is no table, or names a column twice."""
-        place = Path(os.path.expanduser(path)).absolute()
+        place = find(path)
         kind = FORMATS.get(place.suffix.lower())
         if kind is None:
             raise BadInput(
@@ -69,7 +69,10 @@ class TableFile:
             )
         with _reading(path, kind):
             if not place.exists():
-                raise BadInput(f"data.path = {path!r}: there is no file {place}; check the path")
+                raise BadInput(
+                    f"data.path = {path!r}: there is no file {looked_for(path)}; "
+                    "check the path, or say with --data-dir where data are"
+                )
             if not place.is_file():
                 raise BadInput(f"data.path = {path!r} is no file; name a single table file")
             stamp = _stamp(place)
@@ -181,5 +184,7 @@ def has_column(file: TableFile, option: str, name: str, *, optional: bool = Fals
         return name in names
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"set data.{option} to the one that is meant"
+    if option == "client":
+        hint += "; samples that belong to nobody are for data.source = 'pooled'"
     there = listed(names) or "none"
     raise BadInput(f"{file.path} has no column {name!r} (data.{option}); it has {there}: {hint}")

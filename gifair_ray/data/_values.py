@@ -132,6 +132,7 @@ class Features:
     file: TableFile
     columns: list[str]
     tokens: int
+    divisor: float = 1.0
 
     @classmethod
     def find(cls, file: TableFile, x: str, others: Collection[str], tokens: int) -> Features:
@@ -145,7 +146,8 @@ class Features:
             return cls(file, numeric, tokens)
         kind = _plain_type(schema.field(x).type)
         if _one_of(_LISTS, kind) and _one_of(_NUMBERS, kind.value_type):
-            return cls(file, [x], tokens)
+            tokens = tokens or int(_told(file, x, "tokens", 0))
+            return cls(file, [x], tokens, 1.0 if tokens else _told(file, x, "divisor", 1))
         if not _one_of(_NUMBERS, kind):
             way_out = (
                 "a CSV file needs a column per feature" if file.kind == "CSV" else "convert it"
@@ -185,7 +187,8 @@ class Features:
 
     def load(self, rows: int) -> Blocks:
         """All rows; views into the mapped file where it is Arrow with lists of plain numbers."""
-        return Blocks([values for _, values in self._pieces(rows)], self.tokens > 0)
+        blocks = [values for _, values in self._pieces(rows)]
+        return Blocks(blocks, self.tokens > 0, self.divisor)
 
     def _pieces(self, rows: int) -> Iterator[tuple[int, Array]]:
         end, width = 0, None
@@ -199,6 +202,16 @@ class Features:
         if end != rows:
             what = f"does not have the {rows} rows of the other columns; write the file again"
             raise Flaw(None, self.columns[0], what)
+
+
+def _told(file: TableFile, column: str, what: str, default: int) -> float:
+    """What an import wrote beside a column: its alphabet, or what its numbers are divided by."""
+    written = (file.schema.field(column).metadata or {}).get(what.encode())
+    if written is None:
+        return default
+    if not re.fullmatch(rb"[1-9][0-9]{0,8}", written):
+        raise BadInput(f"{file.path}: column {column!r} says {what} = {written!r:.40}, no number")
+    return int(written)
 
 
 def _matrix(batch: pa.RecordBatch, start: int, width: int | None) -> Array:
@@ -233,8 +246,8 @@ def _numbers(column: pa.Array) -> Array:
 class Blocks:
     """A matrix in the pieces that the file holds it in, of the file's own number type."""
 
-    def __init__(self, blocks: list[Array], tokens: bool) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: list[Array], tokens: bool, divisor: float = 1.0) -> None:
+        self._blocks, self._divisor = blocks, divisor
         self._width = int(blocks[0].shape[1])
         self._starts = np.cumsum([0, *map(len, blocks)])
         self._dtype = np.int64 if tokens else np.result_type(np.float32, *(b.dtype for b in blocks))
@@ -246,4 +259,6 @@ class Blocks:
         blocks, first = np.unique(of_row, return_index=True)
         for block, a, b in zip(blocks, first, [*first[1:], len(rows)], strict=True):
             taken[a:b] = self._blocks[block][rows[a:b] - self._starts[block]]
+        if self._divisor != 1.0:
+            taken /= self._divisor
         return taken

@@ -16,30 +16,18 @@ server knows who has how much; the inputs are read when a client's shard is firs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from gifair_ray import draws
 from gifair_ray.data._columns import TableFile, has_column
-from gifair_ray.data._values import Blocks, Features, Flaw, key
+from gifair_ray.data._rows import Holdings, RowsFederation, capped, split_numbers
+from gifair_ray.data._values import Features, Flaw, key
 from gifair_ray.errors import BadInput
-from gifair_ray.federation import (
-    SPLITS,
-    TEST,
-    VAL,
-    DataSource,
-    Ints,
-    Population,
-    Samples,
-    Shard,
-    Task,
-    grouped,
-    split_samples,
-    split_sizes,
-)
+from gifair_ray.federation import TEST, VAL, DataSource, Ints, Population, Task, grouped
+from gifair_ray.parts import nearest
 
 
 class Table(DataSource):
@@ -48,7 +36,8 @@ class Table(DataSource):
     source: Literal["table"] = "table"
     path: str = Field(
         min_length=1,
-        description="a .parquet, .arrow, .feather, .ipc or .csv file, from the current folder",
+        description="a .parquet, .arrow, .feather, .ipc or .csv file, from the current folder or "
+        "the data folder",
     )
     client: str = Field("client", description="column: whose sample it is, number or text")
     x: str = Field(
@@ -65,10 +54,21 @@ class Table(DataSource):
         "auto",
         description="'auto': by the group column, if there is one; 'each': each client its own",
     )
+    clients: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        description="take only so many clients, drawn by the seed; or so many of each group named",
+    )
+    at_least: int = Field(1, ge=1, description="leave out clients with fewer samples than this")
+    at_most: int | None = Field(
+        None, ge=2, description="take at most so many samples of a client, drawn by the seed"
+    )
     val: float = VAL
     test: float = TEST
     tokens: int = Field(
-        0, ge=0, description="size of the alphabet if x holds numbers of characters; 0: x is real"
+        0,
+        ge=0,
+        description="size of the alphabet if x holds numbers of characters; 0: x is real, "
+        "unless the file was imported as text",
     )
 
     @model_validator(mode="after")
@@ -80,7 +80,7 @@ class Table(DataSource):
             raise ValueError(f"column {twice!r} has two roles; client, x, y, group, split differ")
         return self
 
-    def build(self, seed: int) -> TableFederation:
+    def build(self, seed: int) -> RowsFederation:
         """Who has how much; every value in use has been checked, none of the inputs is kept."""
         file = TableFile.open(self.path)
         columns = [self.client, self.y]
@@ -99,11 +99,12 @@ class Table(DataSource):
 
     def _checked(
         self, seed: int, file: TableFile, columns: list[str], features: Features
-    ) -> TableFederation:
+    ) -> RowsFederation:
         table = file.read(columns, text=[name for name in columns if name != self.y])
         if not len(table):
             raise BadInput(f"{self.path} has columns but no rows; every client needs some")
         owner, names = key(table, self.client)
+        everybody = names
         y, labels = key(table, self.y, label=True)
         if len(labels) < 2:
             raise BadInput(
@@ -114,15 +115,18 @@ class Table(DataSource):
             groups, group_names = self._client_groups(owner, names, *key(table, self.group))
         else:
             groups, group_names = grouped(len(names), "each")[0], names
-        split = self._split(*key(table, self.split)) if self.split in columns else None
-        samples = np.bincount(owner, minlength=len(names))
-        if split is None:
-            sizes = split_sizes(samples, self.val, self.test)
-        else:
-            train, val, test = (
-                np.bincount(owner[split == i], minlength=len(names)) for i in range(3)
-            )
-            sizes = train, val, test
+        split = split_numbers(table, self.split) if self.split in columns else None
+        chosen = self._chosen(seed, owner, names, groups, group_names)
+        names = tuple(names[k] for k in chosen)
+        group_numbers, groups = np.unique(groups[chosen], return_inverse=True)
+        group_names = tuple(group_names[g] for g in group_numbers)
+        number = np.full(int(owner.max()) + 1, -1, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        holder = number[owner]
+        if self.at_most is not None:
+            holder = capped(seed, holder, len(chosen), split, self.at_most)
+        holdings = Holdings.of(holder, len(chosen))
+        sizes = holdings.split(split, (self.val, self.test))
         if len(idle := np.flatnonzero(sizes[0] == 0)):
             raise BadInput(
                 f"{self.path}: client {names[idle[0]]!r} has no rows to train on "
@@ -131,11 +135,44 @@ class Table(DataSource):
         try:
             width = features.check(len(table))
         except Flaw as flaw:
-            whose = "" if flaw.row is None else f"client {names[owner[flaw.row]]!r}: "
+            whose = "" if flaw.row is None else f"client {everybody[owner[flaw.row]]!r}: "
             raise Flaw(flaw.row, flaw.column, whose + flaw.what) from None
-        task = Task((width,), len(labels), self.tokens)
+        task = Task((width,), len(labels), features.tokens)
         population = Population(groups, group_names, *sizes, names)
-        return TableFederation(self, seed, population, task, features, owner, y, split)
+        fractions = self.val, self.test
+        return RowsFederation(
+            self.path, fractions, seed, population, task, features, holdings, y, split
+        )
+
+    def _chosen(
+        self,
+        seed: int,
+        owner: Ints,
+        names: tuple[str, ...],
+        groups: Ints,
+        group_names: tuple[str, ...],
+    ) -> Ints:
+        """The clients that take part, in ascending order."""
+        samples = np.bincount(owner, minlength=len(names))
+        enough = np.flatnonzero(samples >= self.at_least)
+        if not len(enough):
+            raise BadInput(
+                f"data.at_least = {self.at_least}: no client of {self.path} has so many samples; "
+                f"the largest has {samples.max()}"
+            )
+        if self.clients is None:
+            return enough
+        enough = enough[np.argsort(draws.bits(seed, "data/clients", enough), kind="stable")]
+        if isinstance(self.clients, int):
+            return _first(enough, self.clients, "data.clients", self.path)
+        taken = []
+        for name, wanted in self.clients.items():
+            if name not in group_names:
+                hint = nearest(name, group_names)
+                raise BadInput(f"data.clients: {self.path} has no group {name!r}; {hint}")
+            members = enough[groups[enough] == group_names.index(name)]
+            taken.append(_first(members, wanted, f"data.clients.{name}", self.path))
+        return np.sort(np.concatenate(taken))
 
     def _client_groups(
         self, owner: Ints, names: tuple[str, ...], of_row: Ints, group_names: tuple[str, ...]
@@ -151,46 +188,11 @@ class Table(DataSource):
             )
         return groups, group_names
 
-    def _split(self, of_row: Ints, found: tuple[str, ...]) -> Ints:
-        number = np.array([SPLITS.index(s) if s in SPLITS else -1 for s in found], dtype=np.int64)
-        split = number[of_row]
-        if (unknown := split < 0).any():
-            row = int(unknown.argmax())
-            raise Flaw(row, self.split, f"{found[of_row[row]]!r} is none of {', '.join(SPLITS)}")
-        return split
 
-
-@dataclass(frozen=True)
-class TableFederation:
-    """Takes a client's rows out of the file; `owner`, `y` and `split` have an entry per row."""
-
-    source: Table
-    seed: int
-    population: Population
-    task: Task
-    features: Features
-    owner: Ints
-    y: Ints
-    split: Ints | None
-
-    @cached_property
-    def _x(self) -> Blocks:
-        try:
-            return self.features.load(len(self.y))
-        except Flaw as flaw:
-            raise BadInput(f"{self.source.path}: {flaw}") from None
-
-    @cached_property
-    def _rows(self) -> tuple[Ints, Ints]:
-        """Rows ordered by client (then as in the file), and where each client's end."""
-        return np.argsort(self.owner, kind="stable"), np.cumsum(np.bincount(self.owner))
-
-    def shard(self, client: int) -> Shard:
-        self.features.file.unchanged()
-        order, ends = self._rows
-        rows = order[ends[client - 1] if client else 0 : ends[client]]
-        x, y = self._x.take(rows), self.y[rows]
-        if self.split is None:
-            return split_samples(self.seed, client, x, y, self.source.val, self.source.test)
-        parts = (np.flatnonzero(self.split[rows] == i) for i in range(len(SPLITS)))
-        return Shard(*(Samples(x[part], y[part]) for part in parts))
+def _first(drawn: Ints, wanted: int, option: str, path: str) -> Ints:
+    if wanted > len(drawn):
+        raise BadInput(
+            f"{option} = {wanted}, but {path} has {len(drawn)} such clients with at least "
+            "data.at_least samples"
+        )
+    return np.sort(drawn[:wanted])
