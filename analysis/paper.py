@@ -116,24 +116,26 @@ def verdicts(
 def markdown(
     table: pa.Table, verdict: Mapping[str, tuple[str, str]], settings: Mapping[str, str]
 ) -> str:
-    """The table as Markdown: ours as mean (sd over seeds), the paper's in italics below it."""
+    """The table as Markdown, a line per algorithm: mean (sd over seeds), the paper's beside it."""
     records = table.to_pylist()
-    algorithms = list(dict.fromkeys(r["algorithm"] for r in records))
-    rows = list(dict.fromkeys(r["row"] for r in records))
     cell = {(r["algorithm"], r["row"]): r for r in records}
-    lines = ["| | " + " | ".join(algorithms) + " |", "|---" * (len(algorithms) + 1) + "|"]
-    if any(settings.values()):
-        lines.append("| setting | " + " | ".join(settings.get(a, "") for a in algorithms) + " |")
+    rows = list(dict.fromkeys(r["row"] for r in records))
+    printed = {r["row"] for r in records if r["paper"] is not None}
+    heads = ["algorithm", "setting"]
     for row in rows:
-        ours = [_told(cell[a, row]) for a in algorithms]
-        lines.append(f"| {row} | " + " | ".join(ours) + " |")
-        theirs = [cell[a, row]["paper"] for a in algorithms]
-        if any(value is not None for value in theirs):
-            shown = ["" if value is None else f"*{value:.1f}*" for value in theirs]
-            lines.append("| *paper* | " + " | ".join(shown) + " |")
-    for i, claim in enumerate(("fairer than FedAvg", "accuracy kept")):
-        told = [verdict.get(a, ("", ""))[i] for a in algorithms]
-        lines.append(f"| {claim} | " + " | ".join(told) + " |")
+        heads += [row, "*paper*"] if row in printed else [row]
+    heads += ["fairer?", "accuracy kept?"]
+    lines = [f"| {' | '.join(heads)} |", "|---|---" + "|---:" * (len(heads) - 4) + "|---|---|"]
+    for algorithm in dict.fromkeys(r["algorithm"] for r in records):
+        cells = [algorithm, settings.get(algorithm, "")]
+        for row in rows:
+            record = cell[algorithm, row]
+            cells.append(_told(record))
+            if row in printed:
+                paper = record["paper"]
+                cells.append("" if paper is None else f"*{paper:.1f}*")
+        cells += verdict.get(algorithm, ("", ""))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

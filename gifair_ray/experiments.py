@@ -3,7 +3,7 @@
 An experiment is a scenario (`gifair show NAME` has its settings) on which all algorithms of a
 table are tuned and run. The *budgets* are how much of it:
 
-    smoke   two rounds, for tests
+    smoke   two rounds of a few clients with narrow models, for tests
     small   samples per client capped, 100 rounds, coarser grids, 3 seeds
     paper   everything, 5 seeds
 """
@@ -155,7 +155,9 @@ def table_for(
         table["evaluation"] = {"every": max(1, rounds // 4), "splits": ["val", "test"]}
         table["work"] = dict(table["work"]) | {"schedule": _schedule(experiment, table, budget)}
     if budget == "smoke":
-        table = merge(table, {"data": _few(table["data"]), "sampling": {"cohort": 4}})
+        narrow = {"hidden": 8} | ({"conv": [4, 8]} if experiment.kind == "images" else {})
+        few = {"data": _few(table["data"]), "model": narrow, "sampling": {"cohort": 3}}
+        table = merge(table, few)
     return table
 
 
