@@ -60,6 +60,11 @@ class RaySession:
         outcome: Outcome = wait(self.server.finish.remote())
         return outcome
 
+    def bytes_moved(self) -> int:
+        """Models and results that have gone between server and client actors so far."""
+        moved: int = wait(self.server.bytes_moved.remote())
+        return moved
+
     def abort(self) -> None:
         """Give the run up; what was recorded stays."""
         with contextlib.suppress(GifairError):
@@ -120,6 +125,11 @@ def _init(workers: int | None, address: str | None) -> None:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error
         return
+    start_ray(workers)
+
+
+def start_ray(workers: int | None) -> None:
+    """Ray on this machine, for as long as this process lasts."""
     ray.init(
         num_cpus=workers,
         include_dashboard=False,

@@ -45,6 +45,7 @@ class RayBackend:
         self._load = np.zeros(len(self._actors))  # cost of the chunks that each actor has
         self._parts: dict[int, list[tuple[Any, list[int]]]] = {}  # evaluation → calls, places
         self._done: dict[int, Any] = {}
+        self.moved = 0  # bytes of models and results, each object once
         self._described: Description = wait([self._actors[0].describe.remote(self._spec)])[0]
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         work, sizes = parse(spec.scenario).work, self._described.population.train
@@ -56,6 +57,7 @@ class RayBackend:
 
     def publish(self, version: int, theta: Params) -> None:
         self._models[version] = ray.put(theta)
+        self.moved += theta.nbytes
 
     def retire(self, version: int) -> None:
         self._models.pop(version, None)
@@ -121,6 +123,7 @@ class RayBackend:
         wanted = list({id(chunk): chunk for chunk in map(self._chunks.__getitem__, ids)}.values())
         for trained, chunk in zip(wait([chunk.call for chunk in wanted]), wanted, strict=True):
             self._done |= split_replies(chunk.jobs, trained)
+            self.moved += trained.models.nbytes
             self._load[chunk.actor] -= chunk.cost
             for job in chunk.jobs:
                 del self._chunks[job.id]

@@ -47,6 +47,10 @@ class ServerActor:
             self._session.abort()
         self._release()
 
+    def bytes_moved(self) -> int:
+        """Models and results that have gone to and from client actors so far."""
+        return self._backend.moved if self._backend is not None else 0
+
     def _current(self) -> Session:
         if self._session is None:
             raise RuntimeError("no run has begun")
