@@ -32,9 +32,7 @@ class NoOp:
         self._sizes: dict[int, int] = {}
 
     def describe(self) -> Description:
-        return Description(
-            self._population, Layout(("theta",), ((4,),), 4, "float64"), np.zeros(4)
-        )
+        return Description(self._population, Layout(("theta",), ((4,),), 4, "float64"), np.zeros(4))
 
     def publish(self, version: int, theta: Params) -> None:
         pass

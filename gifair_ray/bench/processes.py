@@ -62,7 +62,8 @@ class _Shared(_Averaging):
         scenario = parse(table)
         population = len(scenario.data.build(scenario.seed).population)
         self._pipes = pipes
-        theta = [pipe.recv() for pipe in pipes][0].clone().share_memory_()
+        starts = [pipe.recv() for pipe in pipes]  # all are ready when each has sent its own
+        theta = starts[0].clone().share_memory_()
         super().__init__(theta, population, scenario.sampling.slots(population))
         self._out.share_memory_()
         for pipe in pipes:

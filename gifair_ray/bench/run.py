@@ -8,9 +8,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -41,24 +40,12 @@ SCHEMA = pa.schema(
 )
 
 
-def run(
-    arms: Sequence[Arm], repeat: int, watch: Callable[[str], None] = lambda _: None
-) -> pa.Table:
-    """Measure every arm `repeat` times, in turn."""
-    rows = []
+def run(arms: Sequence[Arm], repeat: int) -> Iterator[dict[str, Any]]:
+    """Measure every arm `repeat` times, in turn: rows of SCHEMA, as they come in."""
     for repetition in range(repeat):
         for arm in arms:
             row = _command(arm) if arm.runs == COMMAND else _measured(arm)
-            rows.append(row | {"repetition": repetition})
-            watch(f"{repetition + 1}/{repeat} {arm.workload} {arm.name}: {_told(row)}")
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
-def _told(row: dict[str, Any]) -> str:
-    if row["updates"]:
-        rate, cpu = row["updates"] / row["wall_s"], 1e3 * row["cpu_s"] / row["updates"]
-        return f"{rate:,.4g} updates/s, {cpu:.3g} ms CPU each"
-    return f"{row['ready_s']:.2f} s"
+            yield row | {"repetition": repetition}
 
 
 def _row(arm: Arm, said: dict[str, Any], ready_s: float, peak: int | None) -> dict[str, Any]:
@@ -110,7 +97,8 @@ def _measured(arm: Arm) -> dict[str, Any]:
         )
         memory = _Memory(process.pid)
         try:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(json.dumps(asdict(arm)) + "\n")
             process.stdin.close()
             said = _listen(process.stdout, memory)

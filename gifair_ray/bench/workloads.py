@@ -102,11 +102,10 @@ def write_characters(folder: Path, clients: int, sequences: int) -> Path:
     return file
 
 
-def arms(names: list[str], folder: Path, small: bool = False, seconds: float | None = None) -> list[Arm]:
+def arms(names: list[str], folder: Path, small: bool = False) -> list[Arm]:
     """The arms of some workloads, in the order of a repetition; `folder` is for their data.
 
-    `small` has few and little of everything, to see that all works; `seconds` replaces the time
-    that each arm is measured for.
+    `small` has few and little of everything, to see that all works.
     """
     if unknown := [name for name in names if name not in NAMES]:
         raise BadInput(f"there is no workload {unknown[0]!r}: {', '.join(NAMES)}")
@@ -116,8 +115,8 @@ def arms(names: list[str], folder: Path, small: bool = False, seconds: float | N
             found += _MAKERS[name](folder, small)
     if any(arm.runs == ON_RAY and arm.kind == "engine" for arm in found):
         found.append(Arm("pool", "bare pool", ON_RAY, "pool", {}, workers=2))
-    if seconds is not None:
-        found = [replace(arm, seconds=min(arm.seconds, seconds)) for arm in found]
+    if small:
+        found = [replace(arm, seconds=min(arm.seconds, 0.2)) for arm in found]
     return found
 
 

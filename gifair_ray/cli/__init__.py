@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 
 from gifair_ray.cli import commands
+from gifair_ray.cli.bench import bench
 from gifair_ray.cli.whatif import whatif
 from gifair_ray.errors import BadInput, GifairError
 
@@ -125,6 +126,18 @@ def _parser() -> argparse.ArgumentParser:
     digest = chosen.add_parser("digest", parents=[common], help="compute a run's digest anew")
     digest.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
     digest.set_defaults(do=commands.digest)
+
+    measure = chosen.add_parser(
+        "bench", parents=[common], help="how fast it is, beside loops written by hand"
+    )
+    measure.add_argument("workloads", nargs="*", metavar="W", help="S, W1 … W5 (default: all)")
+    measure.add_argument("--repeat", type=int, default=5, help="repetitions, in turn (default: 5)")
+    measure.add_argument(
+        "-o", "--output", help="folder for table and plot (default: runs/bench-DATE-TIME)"
+    )
+    measure.add_argument("--small", action="store_true", help="little of it, to see that it works")
+    measure.add_argument("--quiet", action="store_true", help="no progress; the result only")
+    measure.set_defaults(do=bench)
     return parser
 
 
