@@ -34,6 +34,36 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "aggregator": {"kind": "mean"},
         "policy": {"kind": "fedbuff"},
     },
+    # Li et al. 2020 (q-FedAvg)
+    "q-ffl": {
+        "weighting": {"kind": "q-ffl"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+    },
+    # Li et al. 2021 (Tilted empirical risk minimization), tilted over clients
+    "term": {
+        "weighting": {"kind": "term"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+    },
+    # Mohri et al. 2019, with FedAvg's local training
+    "afl": {
+        "weighting": {"kind": "afl"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "mean"},
+    },
+    # Hu et al. 2022
+    "fedmgda+": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "sgd"},
+        "aggregator": {"kind": "fedmgda"},
+    },
+    # Li et al. 2021 (Ditto)
+    "ditto": {
+        "weighting": {"kind": "plain"},
+        "solver": {"kind": "ditto"},
+        "aggregator": {"kind": "mean"},
+    },
     # The paper's Algorithm 1
     "gifair-global": {
         "weighting": {"kind": "gifair"},

@@ -67,9 +67,10 @@ class Backend(Protocol):
 
 def split_replies(jobs: Sequence[TrainJob], trained: Trained) -> dict[int, Reply]:
     """A stack of replies, job by job."""
+    own = [None] * len(jobs) if trained.personal is None else trained.personal
     return {
         job.id: Reply(
-            trained.models[i], float(trained.loss_local[i]), float(trained.loss_received[i])
+            trained.models[i], float(trained.loss_local[i]), float(trained.loss_received[i]), own[i]
         )
         for i, job in enumerate(jobs)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy.typing as npt
 from gifair_ray.asking import learn
 from gifair_ray.commands import Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
-from gifair_ray.protocol import Reply
+from gifair_ray.protocol import Params, Reply
+from gifair_ray.sums import dot
 from gifair_ray.timeline import COMPLETED
+from gifair_ray.weighing import ratios
+from gifair_ray.weightings import Update
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
@@ -39,12 +43,16 @@ def commit(
     clients = flights["client"][rows]
     bases = [state.models[version] for version in flights["version"][rows].tolist()]
     models = [reply.model for reply in replies]
-    theta = scenario.aggregator(state.theta, models, bases, weights, world.layout.trainable)
-    step = theta[: world.layout.trainable].astype(np.float64)
-    step -= state.theta[: world.layout.trainable]
+    if world.rule.reweighing:
+        weights = _reweighed(world, state, rows, replies, bases, weights)
+    trainable = world.layout.trainable
+    decay = scenario.work.schedule.decay_by(state.schedule_clock(world), world.most_steps)
+    theta = scenario.aggregator(state.theta, models, bases, weights, trainable, decay)
+    step = theta[:trainable].astype(np.float64)
+    step -= state.theta[:trainable]
     if scenario.solver.keep:
         for client, reply in zip(clients.tolist(), replies, strict=True):
-            state.personal[client] = np.array(reply.model, copy=True)
+            state.keep(client, reply)
     lag = state.version - flights["version"][rows]
     slots = flights["slots"][rows]
     state.theta, state.version = theta, state.version + 1
@@ -54,10 +62,36 @@ def commit(
     np.add.at(state.discounts, clients, slots * scenario.policy.discounted(lag))
     commands: Commands = [Publish(state.version, theta)]
     commands += conclude(world, state, rows, lag, replies, weights)
-    norm = float(np.sqrt(np.dot(step, step)))
+    norm = math.sqrt(dot(step, step))
     commands.append(_round_row(world, state, len(rows), norm, weights))
     state.audited = None
     return commands
+
+
+def _reweighed(
+    world: World,
+    state: State,
+    rows: Ints,
+    replies: Sequence[Reply],
+    bases: Sequence[Params],
+    weights: Floats,
+) -> Floats:
+    """The weights that the weighting makes of those by sampling and policy."""
+    flights, trainable = state.flights, world.layout.trainable
+    schedule = world.scenario.work.schedule
+    clients, clocks = flights["client"][rows], flights["clock"][rows].tolist()
+    steps = world.steps[clients].tolist()
+    update = Update(
+        clients=clients,
+        p=world.p[clients],
+        weights=weights,
+        total=float(np.sum(weights / ratios(world, state, clients))),
+        losses=np.array([reply.loss_received for reply in replies]),
+        rates=np.array([schedule.rates(c, e)[0] for c, e in zip(clocks, steps, strict=True)]),
+        models=[reply.model[:trainable] for reply in replies],
+        bases=[base[:trainable] for base in bases],
+    )
+    return world.rule.weigh(update, state.memory)
 
 
 def conclude(

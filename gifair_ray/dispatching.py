@@ -37,7 +37,7 @@ def dispatch(
     down = np.full(len(clients), world.model_bytes, dtype=np.int64)
     if holding is not None:
         down[np.isin(clients, holding)] = 0
-    if rank is not None:
+    if world.rule.tilting:
         down += SCALAR_BYTES
     up = np.full(len(clients), world.model_bytes + SCALAR_BYTES * len(scenario.weighting.reports))
     ordinals = counts["selected"][clients]
@@ -73,6 +73,7 @@ def dispatch(
         bytes_down=down,
         bytes_up=np.where(fate.uploaded, up, 0),
         job=-1,
+        clock=state.schedule_clock(world),
     )
     state.row_of[clients] = rows
     return rows
@@ -90,7 +91,6 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     rows = rows[counts]
     if not len(rows):
         return []
-    clock = state.schedule_clock(world)
     whole = world.steps[flights["client"][rows]]
     columns = zip(
         flights["client"][rows].tolist(),
@@ -98,8 +98,10 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
         flights["tilt"][rows].tolist(),
         flights["steps"][rows].tolist(),
         whole.tolist(),
+        flights["clock"][rows].tolist(),
         strict=True,
     )
+    own = state.own_model if world.scenario.solver.tracks > 1 else lambda client: None
     jobs = [
         TrainJob(
             state.job_id(),
@@ -107,8 +109,9 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
             ordinal,
             Message(state.version, clock, tilt),
             None if steps == all_steps else steps,
+            own(client),
         )
-        for client, ordinal, tilt, steps, all_steps in columns
+        for client, ordinal, tilt, steps, all_steps, clock in columns
     ]
     flights["job"][rows] = [job.id for job in jobs]
     state.held[state.version] += len(jobs)

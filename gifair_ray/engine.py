@@ -22,6 +22,7 @@ from gifair_ray.commands import Command, Publish, Record, Submit
 from gifair_ray.protocol import Params, TrainJob
 from gifair_ray.recorder import Recorder
 from gifair_ray.scenario import Scenario
+from gifair_ray.sums import dot
 from gifair_ray.world import State, World
 
 
@@ -134,7 +135,7 @@ class Engine:
         if event.payload[3] == "train" and not np.isnan(loss).all():
             groups, d = self.world.population.groups, self.world.population.d
             by_group = np.bincount(groups, loss, d) / np.bincount(groups, minlength=d)
-            self._loss, self._spread = float(np.dot(self.world.p, loss)), float(np.ptp(by_group))
+            self._loss, self._spread = dot(self.world.p, loss), float(np.ptp(by_group))
 
     def progress(self) -> Progress:
         """Where the run is now."""

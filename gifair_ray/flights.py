@@ -33,6 +33,7 @@ COLUMNS: dict[str, type | str] = {
     "bytes_down": np.int64,
     "bytes_up": np.int64,
     "job": np.int64,
+    "clock": np.float64,
 }
 
 

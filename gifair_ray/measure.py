@@ -16,6 +16,7 @@ from gifair_ray.clock import Event
 from gifair_ray.commands import Command, Commands, Nullable, Record, Results, Submit
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
+from gifair_ray.sums import dot
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ def audit_interval(world: World) -> int:
         return every
     takes_part = world.scenario.sampling.inclusion(world.p)
     evaluation = float(np.sum(world.population.train)) / 3
-    work = float(np.dot(takes_part, world.passes + world.evaluation_passes))
+    work = dot(takes_part, world.passes + world.evaluation_passes)
     return math.ceil(10 * evaluation / work)
 
 

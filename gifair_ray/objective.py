@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.errors import BadInput
+from gifair_ray.sums import dot
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -113,14 +114,14 @@ def effective_weights(lam: float, r: Ints, p: Floats, groups: Ints, d: int) -> F
 def penalised_objective(losses: Floats, p: Floats, groups: Ints, d: int, lam: float) -> float:
     """H in the form (1): Σ p_k F_k + λ Σ_{i<j} |L_i − L_j|, the pairs summed by sorting."""
     L = np.sort(group_losses(losses, groups, d))
-    pairs = np.dot(2.0 * np.arange(d) - (d - 1), L)  # Σ_{i<j} |L_i − L_j|
-    return float(np.dot(p, losses) + lam * pairs)
+    pairs = dot(2.0 * np.arange(d) - (d - 1), L)  # Σ_{i<j} |L_i − L_j|
+    return dot(p, losses) + lam * pairs
 
 
 def weighted_objective(losses: Floats, p: Floats, groups: Ints, d: int, lam: float) -> float:
     """H in the form (2), Lemma 1: Σ p_k m_k F_k."""
     r = group_ranks(group_losses(losses, groups, d))[groups]
-    return float(np.dot(effective_weights(lam, r, p, groups, d), losses))
+    return dot(effective_weights(lam, r, p, groups, d), losses)
 
 
 def rank_error(losses: Floats, used: Ints, groups: Ints, d: int, lam: float) -> float:
@@ -131,4 +132,4 @@ def rank_error(losses: Floats, used: Ints, groups: Ints, d: int, lam: float) -> 
     ranks r̂ is a δ-subgradient method on H. `used` is r̂ by group.
     """
     L = group_losses(losses, groups, d)
-    return max(0.0, lam * float(np.dot(group_ranks(L) - used, L)))
+    return max(0.0, lam * dot(group_ranks(L) - used, L))

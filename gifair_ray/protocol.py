@@ -43,6 +43,8 @@ class TrainJob:
     """Play one client for one dispatch. `ordinal` numbers the client's own dispatches.
 
     `steps`, if given, is how many of its local steps the client gets done before it must return.
+    `personal` is the client's own model v_k, for solvers that train one beside the global model;
+    None: it still has the initial one.
     """
 
     id: int
@@ -50,6 +52,7 @@ class TrainJob:
     ordinal: int
     message: Message
     steps: int | None = None
+    personal: Params | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +76,26 @@ class Trained:
     models: Params
     loss_local: Floats
     loss_received: Floats
+    personal: Params | None = None
+    """The clients' own models, where the solver trains those too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One client's result: its local model, and the losses it was told to report (else NaN)."""
+    """One client's result: its local model, and the losses it was told to report (else NaN).
+
+    `personal` is what the client keeps for itself, if it trains that apart from the local model.
+    """
 
     model: Params
     loss_local: float
     loss_received: float
+    personal: Params | None = None
+
+    @property
+    def kept(self) -> Params:
+        """The client's personal model: its own track's, or else its last local model."""
+        return self.model if self.personal is None else self.personal
 
 
 @dataclass(frozen=True, slots=True)

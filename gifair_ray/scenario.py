@@ -125,6 +125,8 @@ class Scenario(Frozen):
                 "policy.kind = 'fedasync' mixes models, other policies sum changes: it goes with "
                 "aggregator.kind = 'mixing', and they do not (algorithm = 'fedasync' sets both)"
             )
+        self.weighting.check(self)
+        self.aggregator.check(self)
         return self
 
     def _nobody_fails(self) -> bool:

@@ -33,6 +33,10 @@ class Schedule(Frozen):
         description="what c counts: client updates / cohort size, or server updates",
     )
 
+    def decay_by(self, c: float, steps: int) -> float:
+        """η of a dispatch made at clock c, as a fraction of η at the start."""
+        return float(self.rates(c, steps)[0] / self.rates(0.0, steps)[0])
+
     def rates(self, c: float, steps: int) -> npt.NDArray[np.float64]:
         """η of each of the `steps` local steps of a dispatch made at clock c."""
         t = c * steps + np.arange(steps, dtype=np.float64)

@@ -71,6 +71,16 @@ def reliability(world: World, state: State, clients: Ints) -> Floats:
     return np.asarray(answers / ended)
 
 
+def ratios(world: World, state: State, clients: Ints) -> Floats:
+    """p_k/ρ_k: how much more than an equal slot a client's reply stands for."""
+    policy, p = world.scenario.policy, world.p[clients]
+    design = p if world.scenario.sampling.scheme == "p-replace" else np.full(len(p), 1.0 / world.K)
+    if isinstance(policy, Asynchronous) and policy.rates == "empirical":
+        arrived = state.aggregated[clients] + policy.kappa * design
+        return p / (arrived / (state.updates + policy.kappa))
+    return p / design
+
+
 def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:
     """ω of replies that are about to be aggregated, of `asked` slots in all."""
     scenario, flights, policy = world.scenario, state.flights, world.scenario.policy
@@ -85,9 +95,7 @@ def weights(world: World, state: State, rows: Ints, asked: int) -> Floats:
     if not isinstance(policy, Asynchronous):
         return out
     if policy.rates == "empirical":
-        prior = p if scheme == "p-replace" else np.full(len(p), 1.0 / world.K)
-        arrived = state.aggregated[clients] + policy.kappa * prior
-        out = out * p / (arrived / (state.updates + policy.kappa))
+        out = out * ratios(world, state, clients)
     s = policy.discounted(state.version - flights["version"][rows])
     if policy.own_discount:
         # With its own discount as one more observation, a client's first update weighs 1.

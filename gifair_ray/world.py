@@ -17,11 +17,11 @@ from gifair_ray.devices import Fleet
 from gifair_ray.federation import Population
 from gifair_ray.flights import Flights
 from gifair_ray.losses import LossTable
-from gifair_ray.protocol import Layout, Params
+from gifair_ray.protocol import Layout, Params, Reply
 from gifair_ray.scenario import Scenario
 from gifair_ray.tables import OUTCOMES
 from gifair_ray.timeline import transfer_s
-from gifair_ray.weightings import Rule
+from gifair_ray.weightings import Memory, Rule
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -45,14 +45,14 @@ class World:
     steps: Ints
     """Local steps of each client's dispatches."""
     passes: Floats
-    """Sample passes of a dispatch's training."""
+    """Sample passes of a dispatch's training, of all models that a client trains in it."""
     evaluation_passes: Floats
     """What evaluating the reported losses adds, in passes."""
 
     @staticmethod
     def build(scenario: Scenario, population: Population, layout: Layout) -> World:
         """Check the scenario against the population and draw every client's device."""
-        work, reports = scenario.work, scenario.weighting.reports
+        work, reports, solver = scenario.work, scenario.weighting.reports, scenario.solver
         p = objective.shares(population.train)
         fleet = scenario.devices.build(scenario.seed, population)
         evaluations = population.train * np.float64(len(reports) * fleet.eval_fraction)
@@ -66,7 +66,7 @@ class World:
             rule=scenario.weighting.start(population),
             layout=layout,
             steps=work.step_counts(population.train),
-            passes=work.sample_passes(population.train).astype(np.float64),
+            passes=work.sample_passes(population.train) * np.float64(solver.tracks),
             evaluation_passes=evaluations,
         )
 
@@ -74,11 +74,16 @@ class World:
     def durations(self) -> Floats:
         """What a dispatch is expected to take each client: no jitter, no failures."""
         fleet, reports = self.fleet, self.scenario.weighting.reports
-        down = self.model_bytes + (0 if self.rule.lam is None else SCALAR_BYTES)
+        down = self.model_bytes + SCALAR_BYTES * self.rule.tilting
         up = self.model_bytes + SCALAR_BYTES * len(reports)
         network = transfer_s(down, fleet.down_mbps) + transfer_s(up, fleet.up_mbps)
         compute = (self.passes + self.evaluation_passes) * fleet.sample_s
         return 2 * fleet.latency_s + network + compute
+
+    @cached_property
+    def most_steps(self) -> int:
+        """The largest number of local steps that any client does."""
+        return int(self.steps.max())
 
     @cached_property
     def shortest(self) -> float:
@@ -161,6 +166,10 @@ class State:
     evaluations: int = 0
     next_evaluation: float = 0.0
     personal: dict[int, Params] = field(default_factory=dict)
+    """The clients' own models; and those that have come with replies that still wait."""
+    waiting: dict[int, Params] = field(default_factory=dict)
+    memory: Memory = field(default_factory=dict)
+    """What the weighting keeps between server updates."""
     audited: tuple[float, float] | None = None
     """(H, δ) at the model that the current round started from; and the last version audited."""
     audited_version: int = -1
@@ -181,7 +190,18 @@ class State:
             aggregated=np.zeros(world.K, dtype=np.int64),
             discounts=np.zeros(world.K),
             models={0: theta},
+            memory=world.rule.memory(),
         )
+
+    def own_model(self, client: int) -> Params | None:
+        """The model that a client has trained for itself, if it has."""
+        return self.waiting.get(client, self.personal.get(client))
+
+    def keep(self, client: int, reply: Reply) -> None:
+        """A client's work was accepted: its personal model is what it trained."""
+        self.personal[client] = np.array(reply.kept, copy=True)
+        if self.waiting.get(client) is reply.personal:
+            self.waiting.pop(client, None)
 
     @property
     def now(self) -> float:

@@ -378,7 +378,7 @@ def test_audits_look_and_do_not_touch(problem, ranks):
 def test_a_message_carries_a_product_and_none_of_its_factors(ranks):
     assert [f.name for f in dataclasses.fields(Message)] == ["version", "clock", "tilt"]
     fields = [f.name for f in dataclasses.fields(TrainJob)]
-    assert fields == ["id", "client", "ordinal", "message", "steps"]
+    assert fields == ["id", "client", "ordinal", "message", "steps", "personal"]
     done = watch(merge(NOISY, gifair(0.7, ranks, initial="bootstrap")))
     clients = done.table("clients").to_pylist()
     members = Counter(row["group"] for row in clients)

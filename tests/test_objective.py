@@ -252,7 +252,7 @@ def test_the_error_of_ranks_is_twice_what_they_have_the_wrong_way_round(data, fe
     # …which is H − Σ c_k(r̂) F_k.
     H = objective.penalised_objective(fed.losses, fed.p, fed.groups, d, lam)
     c = objective.effective_weights(lam, used[fed.groups], fed.p, fed.groups, d)
-    assert H - np.dot(c, fed.losses) == pytest.approx(delta, rel=0, abs=slack)
+    assert H - np.inner(c, fed.losses) == pytest.approx(delta, rel=0, abs=slack)
 
 
 @given(federations(), fractions)
@@ -310,7 +310,7 @@ def test_one_group_alone_has_no_use_for_lambda(fed, lam):
         objective.resolve_lambda(*one, fraction=None, value=lam)
     assert_array_equal(objective.group_ranks(objective.group_losses(fed.losses, fed.groups, 1)), 0)
     H = objective.penalised_objective(fed.losses, *one, 0.0)
-    assert pytest.approx(np.dot(fed.p, fed.losses), rel=1e-12, abs=1e-12) == H
+    assert pytest.approx(np.inner(fed.p, fed.losses), rel=1e-12, abs=1e-12) == H
 
 
 def one_group(**weighting):

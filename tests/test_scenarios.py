@@ -104,8 +104,8 @@ def test_parts_of_ones_own(tmp_path, monkeypatch):
         "class Half(Mean):\n"
         "    kind: str = 'half'\n"
         "    share: float = Field(0.5, description='of the step')\n"
-        "    def combine(self, theta, models, bases, weights):\n"
-        "        whole = super().combine(theta, models, bases, weights)\n"
+        "    def combine(self, theta, models, bases, weights, decay):\n"
+        "        whole = super().combine(theta, models, bases, weights, decay)\n"
         "        return theta + self.share * (whole - theta)\n"
     )
     own = {"aggregator": {"kind": "parts_of_mine:Half", "share": 0.25}, "stop": {"rounds": 1}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ from pydantic import Field
 
 from gifair_ray.parts import Part
 from gifair_ray.protocol import Params
+
+if TYPE_CHECKING:
+    from gifair_ray.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 BLOCK = 1 << 20  # numbers added at a time, so that a large model needs little extra memory
@@ -46,12 +49,21 @@ class Aggregator(Part):
         """What a user of this aggregator must be warned of."""
         return None
 
+    def check(self, scenario: Scenario) -> None:
+        """Refuse, with a ValueError, a scenario in which this aggregator makes no sense."""
+
     def combine(
-        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+        self,
+        theta: Params,
+        models: Sequence[Params],
+        bases: Sequence[Params],
+        weights: Floats,
+        decay: float,
     ) -> Floats:
         """The next θ in float64, from the local models in client order and their weights ω_k.
 
-        `bases` are the models that each of them started from.
+        `bases` are the models that each of them started from. `decay` is by how much the
+        learning rate has fallen so far, for steps whose length does not follow from it.
         """
         raise NotImplementedError
 
@@ -70,6 +82,7 @@ class Aggregator(Part):
         bases: Sequence[Params],
         weights: Floats,
         trainable: int,
+        decay: float = 1.0,
     ) -> Params:
         """The next flat vector: parameters combined, and the buffers behind them averaged."""
         new = np.array(theta, copy=True)
@@ -80,6 +93,7 @@ class Aggregator(Part):
             [model[:trainable] for model in models],
             [base[:trainable] for base in bases],
             weights,
+            decay,
         )
         if trainable < len(theta):
             old = theta[trainable:]

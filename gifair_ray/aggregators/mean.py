@@ -19,6 +19,11 @@ class Mean(Aggregator):
     kind: Literal["mean"] = "mean"
 
     def combine(
-        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+        self,
+        theta: Params,
+        models: Sequence[Params],
+        bases: Sequence[Params],
+        weights: Floats,
+        decay: float,
     ) -> Floats:
         return theta + weighted_sum(weights, models, bases)

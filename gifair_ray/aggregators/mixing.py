@@ -15,7 +15,12 @@ class Mixing(Aggregator):
     kind: Literal["mixing"] = "mixing"
 
     def combine(
-        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+        self,
+        theta: Params,
+        models: Sequence[Params],
+        bases: Sequence[Params],
+        weights: Floats,
+        decay: float,
     ) -> Floats:
         return theta + weighted_sum(weights, models, [theta] * len(models))
 

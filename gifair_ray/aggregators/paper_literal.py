@@ -29,6 +29,11 @@ class PaperLiteral(Aggregator):
         )
 
     def combine(
-        self, theta: Params, models: Sequence[Params], bases: Sequence[Params], weights: Floats
+        self,
+        theta: Params,
+        models: Sequence[Params],
+        bases: Sequence[Params],
+        weights: Floats,
+        decay: float,
     ) -> Floats:
         return weighted_sum(weights, models, [np.zeros_like(theta)] * len(models))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.errors import Diverged
-from gifair_ray.protocol import TrainJob
+from gifair_ray.protocol import Params, TrainJob
 
 Value = TypeVar("Value")
 
@@ -27,6 +27,11 @@ def check_finite(
             f"(model version {job.message.version}, learning rate {last_rates[bad]:.4g}, "
             f"multiplier {1 + job.message.tilt:.4g}); lower work.schedule.lr or do fewer steps"
         )
+
+
+def own_models(jobs: Sequence[TrainJob], initial: Params) -> Params:
+    """The model v_k of each job's client, a row per job: the initial one where it has none yet."""
+    return np.stack([initial if job.personal is None else job.personal for job in jobs])
 
 
 class BoundedCache(Generic[Value]):

@@ -140,7 +140,7 @@ class ModuleLearner:
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._federation, self._work, self._seed = federation, work, seed
-        self._pull, self._reports = solver.pull, reports
+        self._solver, self._reports = solver, reports
         with torch.random.fork_rng(devices=[]):
             _seed(seed, "model")
             self._module = factory()
@@ -187,6 +187,8 @@ class ModuleLearner:
 
     def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
         models = np.empty((len(jobs), self.layout.size), dtype=self.layout.dtype)
+        pull = self._solver.personal_pull
+        personal = None if pull is None else np.empty_like(models)
         local, received = np.full(len(jobs), math.nan), np.full(len(jobs), math.nan)
         with torch.random.fork_rng(devices=[]):
             for i, job in enumerate(jobs):
@@ -194,13 +196,18 @@ class ModuleLearner:
                 if "received" in self._reports:
                     received[i], _ = self._measure(theta, job.client, "train")
                     reported.append(received[i])
-                models[i], last_rate = self._descend(theta, job)
+                m = 1.0 + job.message.tilt
+                models[i], last_rate = self._descend(theta, theta, job, m, self._solver.pull)
+                if personal is not None and pull is not None:
+                    v = self._initial if job.personal is None else job.personal
+                    personal[i], _ = self._descend(v, theta, job, 1.0, pull)
+                    check_finite(personal[i], [job], np.array([last_rate]))
                 if "local" in self._reports:
                     local[i], _ = self._measure(models[i], job.client, "train")
                     reported.append(local[i])
                 for values in (models[i], np.array(reported)):
                     check_finite(values, [job], np.array([last_rate]))
-        return Trained(models, local, received)
+        return Trained(models, local, received, personal)
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         loss = np.empty(len(clients), dtype=np.float64)
@@ -224,18 +231,19 @@ class ModuleLearner:
             shard[split] = x, torch.tensor(samples.y, dtype=torch.int64)
         return shard, sum(t.nbytes for pair in shard.values() for t in pair)
 
-    def _descend(self, theta: Params, job: TrainJob) -> tuple[Params, float]:
-        """y ← y − η (m_k g + μ (y − θ)) from y = θ for all steps; also η of the last step."""
+    def _descend(
+        self, start: Params, theta: Params, job: TrainJob, m: float, mu: float
+    ) -> tuple[Params, float]:
+        """y ← y − η (m g + μ (y − θ)) from the start for all steps; also η of the last step."""
         x, labels = self._samples(job.client, "train")
         order, all_rates = self._work.plan(
             self._seed, job.client, job.ordinal, job.message.clock, len(labels), job.steps
         )
         rates = all_rates.tolist()
-        m, mu = 1.0 + job.message.tilt, self._pull
         module, flat = self._module.train(), self._flat
-        flat.load(theta)
+        flat.load(start)
         y, g = flat.y[: self.layout.trainable], flat.g
-        start = y.clone() if mu else y
+        anchor = torch.tensor(theta[: len(y)]) if mu else y
         _seed(self._seed, "torch", job.client, job.ordinal)
         for step, eta in zip(order, rates, strict=True):
             rows = torch.from_numpy(step[step >= 0])
@@ -243,7 +251,7 @@ class ModuleLearner:
             scores = module(x.index_select(0, rows))
             torch.autograd.backward(cross_entropy(scores, labels.index_select(0, rows)))
             if mu:
-                torch.sub(y, start, out=self._away)
+                torch.sub(y, anchor, out=self._away)
                 y.add_(self._away, alpha=-eta * mu)
             y.add_(g, alpha=-eta * m)
         return flat.collect(), rates[-1]

@@ -16,7 +16,7 @@ from gifair_ray import draws
 from gifair_ray.data.quadratic import QuadraticFederation
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
-from gifair_ray.learners._common import check_finite
+from gifair_ray.learners._common import check_finite, own_models
 from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
@@ -43,7 +43,7 @@ class QuadraticLearner:
         self._dtype = np.dtype(model.dtype)
         self._A = federation.A.astype(self._dtype)
         self._b = federation.b.astype(self._dtype)
-        self._noise, self._work, self._pull, self._seed = federation.noise, work, solver.pull, seed
+        self._noise, self._work, self._solver, self._seed = federation.noise, work, solver, seed
         if work.batch_size is not None:
             raise BadInput("quadratic clients have no batches: leave work.batch_size out")
         start = np.atleast_1d(np.asarray(model.init, dtype=self._dtype))
@@ -72,15 +72,33 @@ class QuadraticLearner:
 
     def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
         clients = np.array([job.client for job in jobs])
-        ordinals = np.array([job.ordinal for job in jobs])
         tilt = np.array([job.message.tilt for job in jobs])
+        everywhere = np.tile(theta, (len(jobs), 1))
+        y = self._descend(everywhere, theta, jobs, tilt, self._solver.pull)
+        personal = None
+        if (pull := self._solver.personal_pull) is not None:
+            v = own_models(jobs, self._initial)
+            personal = self._descend(v, theta, jobs, np.zeros(len(jobs)), pull)
+        local = received = np.full(len(jobs), np.nan)
+        if "local" in self._reports:
+            local = self._losses(y, clients)
+        if "received" in self._reports:
+            received = self._losses(everywhere, clients)
+        return Trained(y, local, received, personal)
+
+    def _descend(
+        self, start: Params, theta: Params, jobs: Sequence[TrainJob], tilt: Floats, mu: float
+    ) -> Params:
+        """y ← y − η ((1 + tilt) g(y) + μ (y − θ)) from a start for each job."""
+        clients = np.array([job.client for job in jobs])
+        ordinals = np.array([job.ordinal for job in jobs])
         steps = int(self._work.step_counts(np.ones(1, dtype=np.int64))[0])
         rates = np.array([self._work.schedule.rates(job.message.clock, steps) for job in jobs])
         for row, job in enumerate(jobs):
             rates[row, job.steps :] = 0.0 if job.steps is not None else rates[row]
         scale = (rates * (1.0 + tilt)[:, None]).astype(self._dtype)[:, :, None]  # η m_k
-        pull = (rates * self._pull).astype(self._dtype)[:, :, None]  # η μ
-        y = np.tile(theta, (len(jobs), 1))
+        pull = (rates * mu).astype(self._dtype)[:, :, None]  # η μ
+        y = start.copy()
         coordinates = np.arange(y.shape[1])
         for i in range(steps):
             g = self._gradient(y, clients)
@@ -90,16 +108,11 @@ class QuadraticLearner:
                 )
                 g += (self._noise * z).astype(self._dtype)
             step = scale[:, i] * g
-            if self._pull:
+            if mu:
                 step += pull[:, i] * (y - theta)
             y -= step
         check_finite(y, jobs, rates[:, -1])
-        local = received = np.full(len(jobs), np.nan)
-        if "local" in self._reports:
-            local = self._losses(y, clients)
-        if "received" in self._reports:
-            received = self._losses(np.tile(theta, (len(jobs), 1)), clients)
-        return Trained(y, local, received)
+        return y
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         y = np.broadcast_to(models, (len(clients), self._b.shape[1]))

@@ -22,7 +22,7 @@ import torch
 from gifair_ray import draws
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Federation, Split
-from gifair_ray.learners._common import BoundedCache, check_finite
+from gifair_ray.learners._common import BoundedCache, check_finite, own_models
 from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gifair_ray.models.softmax import Softmax
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 LANES = 16  # 16 float32 are 64 bytes
 STACK_BYTES = 64 << 20  # inputs in one stack of an evaluation
 
@@ -60,7 +61,7 @@ class SoftmaxLearner:
         task = federation.task
         if task.tokens or task.classes < 2:
             raise BadInput("model.kind = 'softmax' needs real features and at least two classes")
-        self._federation, self._work, self._pull = federation, work, solver.pull
+        self._federation, self._work, self._solver = federation, work, solver
         self._seed, self._reports, self._random = seed, reports, model.init == "random"
         self._dtype = np.dtype(model.dtype)
         self._torch_dtype = getattr(torch, model.dtype)
@@ -112,6 +113,25 @@ class SoftmaxLearner:
     # Training
 
     def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+        tilt = np.array([job.message.tilt for job in jobs])
+        models, last_rates = self._descend(theta, theta, jobs, tilt, self._solver.pull)
+        personal = None
+        if (pull := self._solver.personal_pull) is not None:
+            v = own_models(jobs, self.initial())
+            personal, _ = self._descend(v, theta, jobs, np.zeros(len(jobs)), pull)
+        clients = np.array([job.client for job in jobs])
+        local = received = np.full(len(jobs), np.nan)
+        if "local" in self._reports:
+            local = self.evaluate(models, clients, "train").loss
+            check_finite(local, jobs, last_rates)
+        if "received" in self._reports:
+            received = self.evaluate(theta, clients, "train").loss
+        return Trained(models, local, received, personal)
+
+    def _descend(
+        self, start: Params, theta: Params, jobs: Sequence[TrainJob], tilt: Floats, mu: float
+    ) -> tuple[Params, Floats]:
+        """Local models from one start, or one for each job; and the last learning rates."""
         sizes = [len(self._samples(job.client, "train")[1]) for job in jobs]
         models = np.empty((len(jobs), self.layout.size), dtype=self._dtype)
         last_rates = np.empty(len(jobs))
@@ -120,21 +140,26 @@ class SoftmaxLearner:
             buckets[self._work.batch_size or _bucket(n)].append(i)
         for rows, members in buckets.items():
             chosen = [jobs[i] for i in members]
-            models[members], last_rates[members] = self._train_stack(theta, chosen, rows)
+            starts = start if start.ndim == 1 else start[members]
+            models[members], last_rates[members] = self._train_stack(
+                starts, theta, chosen, tilt[members], mu, rows
+            )
         check_finite(models, jobs, last_rates)
-        clients = np.array([job.client for job in jobs])
-        local = received = np.full(len(jobs), np.nan)
-        if "local" in self._reports:
-            local = self.evaluate(models, clients, "train").loss
-            check_finite(local, jobs, last_rates)
-        if "received" in self._reports:
-            received = self.evaluate(theta, clients, "train").loss
-        return Trained(models, local, received)
+        return models, last_rates
 
     def _train_stack(
-        self, theta: Params, jobs: Sequence[TrainJob], rows: int
-    ) -> tuple[Params, npt.NDArray[np.float64]]:
-        """Train jobs whose gradients all have `rows` rows; (flat models, last learning rates)."""
+        self,
+        start: Params,
+        theta: Params,
+        jobs: Sequence[TrainJob],
+        tilt: Floats,
+        mu: float,
+        rows: int,
+    ) -> tuple[Params, Floats]:
+        """Train jobs whose gradients all have `rows` rows; (flat models, last learning rates).
+
+        y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each job.
+        """
         data = [self._samples(job.client, "train") for job in jobs]
         plans = [
             self._work.plan(
@@ -155,11 +180,11 @@ class SoftmaxLearner:
         rates = np.zeros((len(jobs), width))
         for at, j in enumerate(by_steps):
             rates[at, : steps[j]] = plans[j][1]
-        tilt = np.array([jobs[j].message.tilt for j in by_steps])
-        scale = torch.from_numpy((rates * (1.0 + tilt)[:, None]).astype(self._dtype))  # η m_k
-        pull = torch.from_numpy((rates * self._pull).astype(self._dtype))  # η μ
-        W = self._stack(theta, len(jobs))
-        anchor = W[:1].clone()
+        multiplier = (1.0 + tilt)[by_steps, None]
+        scale = torch.from_numpy((rates * multiplier).astype(self._dtype))  # η m_k
+        pull = torch.from_numpy((rates * mu).astype(self._dtype))  # η μ
+        W = self._stack(start if start.ndim == 1 else start[by_steps], len(jobs))
+        anchor = self._stack(theta, 1)
         minus_one = torch.full((len(jobs), rows, 1), -1.0, dtype=self._torch_dtype)
         active = (steps[by_steps][None, :] > np.arange(width)[:, None]).sum(axis=1)
         for i in range(width):
@@ -170,7 +195,7 @@ class SoftmaxLearner:
             P = torch.softmax(torch.bmm(X, W[:a]).add_(self._mask), dim=2)
             P.scatter_add_(2, y, minus_one[:a]).mul_(weight[:a, i, :, None])  # (P − Y)/rows
             step = torch.bmm(X.transpose(1, 2), P).mul_(scale[:a, i, None, None])
-            if self._pull:
+            if mu:
                 step += pull[:a, i, None, None] * (W[:a] - anchor)
             W[:a] -= step
         back = np.empty_like(by_steps)

@@ -213,7 +213,7 @@ def discard(world: World, state: State, rows: Ints, results: Results) -> Command
     if world.scenario.policy.discarded == "kept" and world.scenario.solver.keep:
         for row in rows[state.flights["job"][rows] >= 0].tolist():
             client, job = state.flights["client"][row], state.flights["job"][row]
-            state.personal[int(client)] = np.array(results[int(job)].model, copy=True)
+            state.keep(int(client), results[int(job)])
     return conclude(world, state, rows)
 
 

@@ -121,6 +121,8 @@ class Stream(Slots):
             return discard(world, state, np.array([row]), results)
         reply: Reply = results[int(flights["job"][row])]
         stream.buffer.append((row, reply))
+        if reply.personal is not None:  # its client may train on from it before the next update
+            state.waiting[int(flights["client"][row])] = reply.personal
         return report(world, state, np.array([row]), [reply])
 
     def _go_on(self, world: World, state: State) -> Commands:

@@ -18,8 +18,8 @@ class Together(Stream):
     def gather(self, world: World, state: State, event: Event) -> list[tuple[float, Event]]:
         """Arrivals that fill the buffer, as long as nothing sent out meanwhile could be back.
 
-        Only where new work depends on nothing that these arrivals bring: no losses, no stopping
-        between updates, nobody ever offline.
+        Only where new work depends on nothing that these arrivals bring: no losses, no models of
+        the clients' own, no stopping between updates, nobody ever offline.
         """
         stream: StreamState = state.policy
         if event.kind != "arrived" or stream.vacant or not self._may_gather(world):
@@ -38,6 +38,7 @@ class Together(Stream):
     def _may_gather(self, world: World) -> bool:
         scenario = world.scenario
         simple = scenario.weighting.basis is None and scenario.weighting.asks == "nobody"
+        simple = simple and scenario.solver.tracks == 1
         steady = scenario.stop.virtual_s is None and scenario.stop.bytes is None
         drawn = scenario.sampling.scheme != "all" and self.busy_drawn == "skip"
         at_once = self.refill == "arrival" and self.max_staleness is None

@@ -24,3 +24,16 @@ class Solver(Part):
     def pull(self) -> float:
         """μ, the pull back towards the received model; 0 is plain gradient descent."""
         return 0.0
+
+    @property
+    def personal_pull(self) -> float | None:
+        """λ of a second track of training, on a model that the client keeps; None: there is none.
+
+        That track makes the same steps on the same samples, v ← v − η (g(v) + λ (v − θ)).
+        """
+        return None
+
+    @property
+    def tracks(self) -> int:
+        """How many models a client trains in a dispatch."""
+        return 1 if self.personal_pull is None else 2

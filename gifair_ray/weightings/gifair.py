@@ -14,7 +14,7 @@ The extra round trip of the last two is charged in virtual time and bytes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -25,6 +25,9 @@ from gifair_ray.federation import Population
 from gifair_ray.losses import Basis, LossTable
 from gifair_ray.protocol import Report
 from gifair_ray.weightings import Asks, Floats, Ints, Rule, Weighting
+
+if TYPE_CHECKING:
+    from gifair_ray.scenario import Scenario
 
 
 class Gifair(Weighting):
@@ -72,6 +75,13 @@ class Gifair(Weighting):
     def bootstrap(self) -> bool:
         # Asking everybody before each round includes the first.
         return self.initial == "bootstrap" and self.ranks != "exact"
+
+    def check(self, scenario: Scenario) -> None:
+        if scenario.aggregator.kind == "fedmgda":
+            raise ValueError(
+                "aggregator.kind = 'fedmgda' scales every client's change to the same length, "
+                "and with it goes the multiplier of weighting.kind = 'gifair'; use 'mean'"
+            )
 
     def start(self, population: Population) -> Rule:
         p = objective.shares(population.train)

@@ -1,0 +1,44 @@
+"""Sums of products that come out the same whatever the number of threads.
+
+A BLAS may split a long dot product between threads, and then its last bits depend on how many
+there are: not for anything that is recorded, or that decides a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Reals = npt.NDArray[np.floating]
+BLOCK = 1 << 14  # numbers of a long vector that are taken at a time: they stay in the cache
+
+
+def dot(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    """Σ a_i b_i in float64."""
+    return float(np.add.reduce(np.multiply(a, b, dtype=np.float64)))
+
+
+def gram(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
+    """The inner products ⟨row_i − base_i, row_j − base_j⟩ in float64, as a matrix."""
+    m, n = len(rows), len(rows[0])
+    out = np.zeros((m, m))
+    for at in range(0, n, BLOCK):
+        part = slice(at, at + BLOCK)
+        changes = np.array([row[part] for row in rows], dtype=np.float64)
+        changes -= np.array([base[part] for base in bases], dtype=np.float64)
+        for i in range(m):
+            out[i, i:] += np.add.reduce(changes[i:] * changes[i], axis=1)
+    return np.triu(out) + np.triu(out, 1).T
+
+
+def squared_norms(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
+    """‖row_k − base_k‖² in float64."""
+    out = np.zeros(len(rows))
+    for k, (row, base) in enumerate(zip(rows, bases, strict=True)):
+        change = row.astype(np.float64)
+        change -= base
+        out[k] = dot(change, change)
+    return out
