@@ -13,6 +13,8 @@ from gifair_ray.errors import Diverged
 from gifair_ray.protocol import Params, TrainJob
 
 Value = TypeVar("Value")
+CACHE_BYTES = 256 << 20
+"""Prepared data that a learner keeps, at most."""
 
 
 def check_finite(
@@ -37,7 +39,7 @@ def own_models(jobs: Sequence[TrainJob], initial: Params) -> Params:
 class BoundedCache(Generic[Value]):
     """Values made on first use; the least recently used go when the bytes exceed the limit."""
 
-    def __init__(self, limit_bytes: int = 512 << 20) -> None:
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit, self._used = limit_bytes, 0
         self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
 

@@ -28,14 +28,13 @@ from torch.nn.functional import cross_entropy
 from gifair_ray import draws
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import SPLITS, Federation, Samples, Split
-from gifair_ray.learners._common import BoundedCache, check_finite
+from gifair_ray.learners._common import CACHE_BYTES, BoundedCache, check_finite
 from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
 EVALUATION_ROWS = 256
 """Rows of a batch in an evaluation. Bits depend on it, so it is not an option."""
-CACHE_BYTES = 512 << 20
 
 Shard = dict[Split, tuple[Tensor, Tensor]]
 
@@ -43,6 +42,14 @@ Shard = dict[Split, tuple[Tensor, Tensor]]
 def _seed(seed: int, purpose: str, *keys: int) -> None:
     # Only the CPU's generator: torch.manual_seed would queue work for devices we never use.
     torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *keys)[0]))
+
+
+def initial_tensors(factory: Callable[[], nn.Module], seed: int, dtype: str) -> dict[str, Params]:
+    """The parameters that a fresh module starts with, by name."""
+    with torch.random.fork_rng(devices=[]):
+        _seed(seed, "model")
+        module = factory().to("cpu", getattr(torch, dtype))
+    return {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
 
 
 class _Flat:
