@@ -13,7 +13,7 @@ from gifair_ray.asking import learn
 from gifair_ray.commands import Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
 from gifair_ray.protocol import Params, Reply
-from gifair_ray.sums import dot
+from gifair_ray.sums import squared_norms
 from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import ratios
 from gifair_ray.weightings import Update
@@ -48,8 +48,7 @@ def commit(
     trainable = world.layout.trainable
     decay = scenario.work.schedule.decay_by(state.schedule_clock(world), world.most_steps)
     theta = scenario.aggregator(state.theta, models, bases, weights, trainable, decay)
-    step = theta[:trainable].astype(np.float64)
-    step -= state.theta[:trainable]
+    norm = math.sqrt(squared_norms([theta[:trainable]], [state.theta[:trainable]])[0])
     if scenario.solver.keep:
         for client, reply in zip(clients.tolist(), replies, strict=True):
             state.keep(client, reply)
@@ -62,7 +61,6 @@ def commit(
     np.add.at(state.discounts, clients, slots * scenario.policy.discounted(lag))
     commands: Commands = [Publish(state.version, theta)]
     commands += conclude(world, state, rows, lag, replies, weights)
-    norm = math.sqrt(dot(step, step))
     commands.append(_round_row(world, state, len(rows), norm, weights))
     state.audited = None
     return commands
