@@ -78,6 +78,7 @@ class DenseLearner:
         self.layout = Layout(names, tuple(shapes), len(initial), self._dtype.name)
         model_bytes = sum(n * m for n, m in self._shapes) * self._dtype.itemsize
         self._most = max(1, MODEL_BYTES // model_bytes)
+        self._scratch: list[Tensor] = []
 
     def initial(self) -> Params:
         return self._initial.copy()
@@ -95,8 +96,8 @@ class DenseLearner:
             else:
                 yield weight.view(-1, n, m), bias
 
-    def _stack(self, models: Params, clients: int | None = None) -> list[Tensor]:
-        """A padded stack for each layer, of flat models: one each, or one for all clients."""
+    def _stack(self, models: Params) -> list[Tensor]:
+        """A padded stack for each layer, of one flat model or of many."""
         flat = torch.from_numpy(np.array(np.atleast_2d(models), dtype=self._dtype))
         out = []
         for shape, (n, m), (weight, bias) in zip(
@@ -104,8 +105,19 @@ class DenseLearner:
         ):
             A = torch.zeros(len(flat), *shape, dtype=self._torch_dtype)
             A[:, :n, :m], A[:, n, :m] = weight, bias
-            out.append(A if clients is None or len(flat) == clients else A.repeat(clients, 1, 1))
+            out.append(A)
         return out
+
+    def _copies(self, start: Sequence[Tensor], clients: int) -> list[Tensor]:
+        """A stack of so many clients, in memory that is used again for the next one."""
+        if len(self._scratch) == 0 or len(self._scratch[0]) < clients:
+            self._scratch = [
+                torch.empty(clients, *shape, dtype=self._torch_dtype) for shape in self._shapes
+            ]
+        stack = [A[:clients] for A in self._scratch]
+        for A, start_l in zip(stack, start, strict=True):
+            A.copy_(start_l.expand_as(A))
+        return stack
 
     def _flat(self, stack: Sequence[Tensor]) -> Params:
         flat = torch.empty(len(stack[0]), self.layout.size, dtype=self._torch_dtype)
@@ -147,7 +159,7 @@ class DenseLearner:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
         width, clients = plan.rates.shape
         rows = plan.index.shape[2]
-        stack = self._stack(start, clients)
+        stack = self._copies(self._stack(start), clients)
         anchor = self._stack(theta) if mu else []
         index = torch.from_numpy(plan.index)
         scale = plan.weight * (plan.rates * (1.0 + tilts))[:, :, None]  # η m_k/rows
@@ -159,8 +171,8 @@ class DenseLearner:
         for i, a in enumerate(active):
             if i < len(index):  # else the same rows as before
                 chosen = index[i, :a].reshape(-1)
-                X = self.rows.x.index_select(0, chosen).view(a, rows, -1)
-                y = self.rows.y.index_select(0, chosen).view(a, rows, 1)
+                X = torch.index_select(self.rows.x, 0, chosen).view(a, rows, -1)
+                y = torch.index_select(self.rows.y, 0, chosen).view(a, rows, 1)
             stack_i, X_i, y_i = stack, X, y
             if a < clients:
                 stack_i, X_i, y_i = [A[:a] for A in stack], X[:a], y[:a]
