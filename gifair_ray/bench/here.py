@@ -15,6 +15,7 @@ import numpy as np
 from gifair_ray.backend import Backend, Description, LocalBackend
 from gifair_ray.bench.window import given, measure
 from gifair_ray.federation import Population
+from gifair_ray.learners import _common
 from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Layout, Params, Reply
 from gifair_ray.scenario import parse
 from gifair_ray.session import Session
@@ -70,7 +71,9 @@ def main() -> None:
     if arm["kind"] == "no-op":
         with tempfile.TemporaryDirectory() as folder:
             _engine(arm, NoOp(arm["scenario"]["data"]["clients"]), Path(folder))
-    elif arm["kind"] == "engine":
+    elif arm["kind"] in ("engine", "uncached"):
+        if arm["kind"] == "uncached":  # every client's data are derived anew
+            _common.CACHE_BYTES = 0
         with LocalBackend(parse(arm["scenario"])) as backend:
             _engine(arm, backend, None)
     else:

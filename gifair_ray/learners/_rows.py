@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from gifair_ray.federation import SPLITS, Federation, Split
-from gifair_ray.learners._common import CACHE_BYTES
+from gifair_ray.learners import _common
 
 Ints = npt.NDArray[np.int64]
 ALIGNED = 64  # bytes
@@ -30,7 +30,7 @@ class Rows:
         self._sizes = {split: population.sizes(split) for split in SPLITS}
         self._all = sum(self._sizes.values(), np.zeros(len(population), dtype=np.int64))
         self._start = {split: np.zeros(len(population), dtype=np.int64) for split in SPLITS}
-        self.resize(CACHE_BYTES)
+        self.resize(_common.CACHE_BYTES)
 
     def resize(self, limit_bytes: int) -> None:
         """Forget everybody, and take up to so many bytes from now on."""
