@@ -5,7 +5,9 @@ Run as `python -m gifair_ray.actors.bench` by `gifair_ray.bench.run`.
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -32,8 +34,8 @@ class _Idle:
 
 
 def _engine(arm: dict[str, Any]) -> None:
-    with cluster(workers=arm["workers"]) as actors:
-        session = actors.start(parse(arm["scenario"]), None)
+    with tempfile.TemporaryDirectory() as folder, cluster(workers=arm["workers"]) as actors:
+        session = actors.start(parse(arm["scenario"]), Path(folder))
         step = STEP_S if arm["seconds"] else 0.0
         measure(arm, lambda: session.advance(step).rounds, session.bytes_moved)
         session.abort()

@@ -59,23 +59,23 @@ class NoOp:
         pass
 
 
-def _engine(arm: dict[str, Any], backend: Backend, folder: Path | None) -> None:
-    session = Session(parse(arm["scenario"]), backend, folder)
-    measure(arm, lambda: session.advance(STEP_S if arm["seconds"] else 0.0).rounds)
-    session.abort()
+def _engine(arm: dict[str, Any], backend: Backend) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(parse(arm["scenario"]), backend, Path(folder))
+        measure(arm, lambda: session.advance(STEP_S if arm["seconds"] else 0.0).rounds)
+        session.abort()
 
 
 def main() -> None:
     """Be the arm that is described on the standard input."""
     arm = given()
     if arm["kind"] == "no-op":
-        with tempfile.TemporaryDirectory() as folder:
-            _engine(arm, NoOp(arm["scenario"]["data"]["clients"]), Path(folder))
+        _engine(arm, NoOp(arm["scenario"]["data"]["clients"]))
     elif arm["kind"] in ("engine", "uncached"):
         if arm["kind"] == "uncached":  # every client's data are derived anew
             _common.CACHE_BYTES = 0
         with LocalBackend(parse(arm["scenario"])) as backend:
-            _engine(arm, backend, None)
+            _engine(arm, backend)
     else:
         _limit(arm)
 
