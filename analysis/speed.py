@@ -116,6 +116,14 @@ GOALS: tuple[Goal, ...] = (
         "W1: rate, local / batched",
         "rate", (("W1", "local"),), (("W1", "batched"),), at_least=0.6,
     ),
+    Goal(
+        "W1: rate, ray ×2 / batched without alignment",
+        "rate", (_W1_2,), (("W1", "batched, unaligned"),), at_least=0.35,
+    ),
+    Goal(
+        "W1: rate, local / batched without alignment",
+        "rate", (("W1", "local"),), (("W1", "batched, unaligned"),), at_least=0.6,
+    ),
     Goal("W1: memory, ray ×2 / bare pool", "memory", (_W1_2,), (POOL,), at_most=1.25),
     *_trained("W2"),
     Goal(

@@ -8,6 +8,7 @@ a record, keeps a clock or cares whether its bits can be had again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ class Loop:
             x, labels = self._data[client]
             for _ in range(self._epochs):
                 order = torch.from_numpy(self._draws.permutation(len(labels)))
-                for rows in order.split(self._batch):
+                for rows in torch.split(order, self._batch):
                     scores = self._module(x.index_select(0, rows))
                     loss = cross_entropy(scores, labels.index_select(0, rows))
                     steps = torch.autograd.grad(loss, self._parameters)
@@ -68,14 +69,19 @@ class Loop:
 
 
 class Batched:
-    """Softmax regression: a cohort as one stack, padded so that every slice is aligned."""
+    """Softmax regression: a cohort as one stack, padded so that every slice is aligned.
 
-    def __init__(self, scenario: Scenario, federation: Federation, seed: int) -> None:
+    A hand that does not know the trick leaves the padding out; `lanes` = 1 is that.
+    """
+
+    def __init__(
+        self, scenario: Scenario, federation: Federation, seed: int, lanes: int = 16
+    ) -> None:
         torch.set_num_threads(1)
         data = _clients(federation)
         features, self._classes = data[0][0].shape[1], federation.task.classes
-        self._samples, self._in = len(data[0][1]), -(-(features + 1) // 16) * 16
-        out = -(-self._classes // 16) * 16
+        self._samples, self._in = len(data[0][1]), -(-(features + 1) // lanes) * lanes
+        out = -(-self._classes // lanes) * lanes
         self._x = torch.zeros(len(data), self._samples, self._in)
         self._x[:, :, :features] = torch.stack([x for x, _ in data])
         self._x[:, :, features] = 1.0
@@ -108,4 +114,5 @@ Kernel = Loop | Batched
 KERNELS: dict[str, Callable[[Scenario, Federation, int], Kernel]] = {
     "loop": Loop,
     "batched": Batched,
+    "unaligned": partial(Batched, lanes=1),
 }

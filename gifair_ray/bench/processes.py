@@ -63,9 +63,9 @@ class _Shared(_Averaging):
         population = len(scenario.data.build(scenario.seed).population)
         self._pipes = pipes
         starts = [pipe.recv() for pipe in pipes]  # all are ready when each has sent its own
-        theta = starts[0].clone().share_memory_()
+        theta: torch.Tensor = starts[0].clone().share_memory_()
         super().__init__(theta, population, scenario.sampling.slots(population))
-        self._out.share_memory_()
+        self._out.share_memory_()  # type: ignore[no-untyped-call]
         for pipe in pipes:
             pipe.send((self._theta, self._out))
 

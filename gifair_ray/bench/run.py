@@ -87,14 +87,12 @@ class _Memory:
 
 def _measured(arm: Arm) -> dict[str, Any]:
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(
-            [sys.executable, "-m", arm.runs],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-        )
+    command = [sys.executable, "-m", arm.runs]
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryFile("w+") as complaints,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=complaints, text=True) as process,
+    ):
         memory = _Memory(process.pid)
         try:
             assert process.stdin is not None
@@ -102,12 +100,12 @@ def _measured(arm: Arm) -> dict[str, Any]:
             process.stdin.write(json.dumps(asdict(arm)) + "\n")
             process.stdin.close()
             said = _listen(process.stdout, memory)
+            process.wait()
         except BaseException:
             process.terminate()
             raise
         finally:
             peak = memory.stop()
-            process.wait()
         if said is None or process.returncode:
             complaints.seek(0)
             why = complaints.read()[-500:]

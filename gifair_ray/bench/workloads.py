@@ -121,7 +121,7 @@ def arms(names: list[str], folder: Path, small: bool = False) -> list[Arm]:
 
 
 def _start_up(folder: Path, small: bool) -> list[Arm]:
-    first = {"scenario": _softmax(100, 10), "per_round": 10}
+    first: Table = {"scenario": _softmax(100, 10), "per_round": 10}
     return [
         Arm("S", "gifair --help", COMMAND, "command", {}, command=("--help",)),
         Arm("S", "gifair list", COMMAND, "command", {}, command=("list",)),
@@ -132,12 +132,13 @@ def _start_up(folder: Path, small: bool) -> list[Arm]:
 
 def _w1(folder: Path, small: bool) -> list[Arm]:
     clients, cohort = (40, 10) if small else (1000, 100)
-    one = {"scenario": _softmax(clients, cohort), "per_round": cohort, "seconds": 3.0}
-    all_ = {"scenario": _softmax(clients, clients), "per_round": clients, "seconds": 3.0}
+    one: Table = {"scenario": _softmax(clients, cohort), "per_round": cohort, "seconds": 3.0}
+    all_: Table = {"scenario": _softmax(clients, clients), "per_round": clients, "seconds": 3.0}
     warm = 3 if small else 100  # until both workers have met everybody
     return [
         Arm("W1", "loop ×2", HERE, "loop", workers=2, warm=1, **one),
         Arm("W1", "batched", HERE, "batched", warm=5, **one),
+        Arm("W1", "batched, unaligned", HERE, "unaligned", warm=5, **one),
         Arm("W1", "local", HERE, "engine", warm=warm, **one),
         Arm("W1", "ray ×2", ON_RAY, "engine", workers=2, warm=warm, **one),
         Arm("W1", "batched, all per round", HERE, "batched", warm=2, **all_),
@@ -146,7 +147,7 @@ def _w1(folder: Path, small: bool) -> list[Arm]:
 
 
 def _pairs(workload: str, scenario: Table, cohort: int, seconds: float) -> list[Arm]:
-    one = {"scenario": scenario, "per_round": cohort, "seconds": seconds, "warm": 2}
+    one: Table = {"scenario": scenario, "per_round": cohort, "seconds": seconds, "warm": 2}
     return [
         Arm(workload, "loop ×1", HERE, "loop", **one),
         Arm(workload, "ray ×1", ON_RAY, "engine", **one),
@@ -181,7 +182,12 @@ def _w5(folder: Path, small: bool) -> list[Arm]:
     sizes: Mapping[int, str] = {10**3: "10³", 10**4: "10⁴", 10**5: "10⁵", 10**6: "10⁶"}
     found = []
     for clients, written in list(sizes.items())[: 2 if small else None]:
-        one = {"scenario": _softmax(clients, 100), "per_round": 100, "seconds": 3.0, "warm": 60}
+        one: Table = {
+            "scenario": _softmax(clients, 100),
+            "per_round": 100,
+            "seconds": 3.0,
+            "warm": 60,
+        }
         found.append(Arm("W5", f"{written} clients", HERE, "engine", **one))
         found.append(Arm("W5", f"{written} clients, no cache", HERE, "uncached", **one))
     return found
