@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -37,28 +38,28 @@ class RunSpec:
 Packed = tuple[str, str]
 
 
-Sent = tuple[bytes, bytes, int, float, dict[int, Params]]
+Sent = tuple[bytes, bytes, int, dict[int, Params]]
 
 
 def pack(jobs: Sequence[TrainJob]) -> Sent:
     """Training jobs of one dispatch, in columns: much quicker to send than a list of them.
 
-    (id, client, ordinal and steps (−1: all) of each; tilts; the version and clock that they have
-    in common; the clients' own models, by place, of those who have one.)
+    (id, client, ordinal and steps (−1: all) of each; clock and tilt of each; the version that they
+    have in common; the clients' own models, by place, of those who have one.)
     """
     rows = [(j.id, j.client, j.ordinal, -1 if j.steps is None else j.steps) for j in jobs]
     own = {i: job.personal for i, job in enumerate(jobs) if job.personal is not None}
-    tilts = np.array([job.message.tilt for job in jobs], dtype=np.float64)
-    first = jobs[0].message
-    columns = np.array(rows, dtype=np.int64).tobytes()
-    return columns, tilts.tobytes(), first.version, first.clock, own
+    scalars = np.array([(job.message.clock, job.message.tilt) for job in jobs], dtype=np.float64)
+    columns = np.array(rows, dtype=np.int64)
+    return columns.tobytes(), scalars.tobytes(), jobs[0].message.version, own
 
 
 def unpack(sent: Sent) -> list[TrainJob]:
     """The jobs again."""
-    columns, tilts, version, clock, own = sent
+    columns, scalars, version, own = sent
     rows = np.frombuffer(columns, dtype=np.int64).reshape(-1, 4).tolist()
-    messages = [Message(version, clock, tilt) for tilt in np.frombuffer(tilts).tolist()]
+    pairs = np.frombuffer(scalars, dtype=np.float64).reshape(-1, 2).tolist()
+    messages = [Message(version, clock, tilt) for clock, tilt in pairs]
     return [
         TrainJob(name, client, ordinal, message, None if steps < 0 else steps, own.get(place))
         for place, ((name, client, ordinal, steps), message) in enumerate(
@@ -96,6 +97,7 @@ class ClientActor:
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
             self._runs[run] = (spec, *build_learner(parse(spec.scenario)))
+            gc.freeze()  # what is there now stays: looking through it again and again takes long
         return self._runs[run]
 
     def describe(self, spec: Packed) -> Description:

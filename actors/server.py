@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class ServerActor:
         """Take up a run with these client actors."""
         self._backend = RayBackend(spec, actors, clients_per_actor)
         self._session = Session(parse(spec.scenario), self._backend, folder)
+        gc.freeze()  # what is there now stays: looking through it again and again takes long
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
