@@ -37,24 +37,22 @@ def bench(arguments: argparse.Namespace) -> None:
 
 
 def _measured(chosen: list[Any], repeat: int, file: Path, quiet: bool) -> pa.Table:
-    """Run all arms; what has been measured is written even if something goes wrong."""
+    """Run all arms; the table on disk grows with every row, so that nothing measured is lost."""
     import pyarrow as pa
     from pyarrow import ipc
 
     from gifair_ray.bench.run import SCHEMA, run
 
     rows: list[dict[str, Any]] = []
-    try:
-        for row in run(chosen, repeat):
-            rows.append(row)
-            if not quiet:
-                total = repeat * len(chosen)
-                print(f"{len(rows)}/{total} {_line(row)}", file=sys.stderr, flush=True)
-    finally:
+    table = SCHEMA.empty_table()
+    for row in run(chosen, repeat):
+        rows.append(row)
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
-        if rows:
-            with ipc.new_file(str(file), SCHEMA) as writer:
-                writer.write_table(table)
+        with ipc.new_file(str(file), SCHEMA) as writer:
+            writer.write_table(table)
+        if not quiet:
+            total = repeat * len(chosen)
+            print(f"{len(rows)}/{total} {_line(row)}", file=sys.stderr, flush=True)
     return table
 
 
