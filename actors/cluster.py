@@ -24,6 +24,7 @@ from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
 RESTARTS = 4  # of an actor, before the run gives up
+DIRECT_BYTES = 1 << 20
 STORE_BYTES = 512 << 20
 CONNECT_S = 5.0  # for a cluster's head node to answer
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -101,6 +102,11 @@ class RaySession:
         self.cluster.server = _new_server()
         self.saving = replace(self.saving, resume=self.folder is not None)
         self.begin()
+
+    def bytes_moved(self) -> int:
+        """Models and results that have gone between server and client actors so far."""
+        moved: int = wait(self.cluster.server.bytes_moved.remote())
+        return moved
 
     def abort(self) -> None:
         """Give the run up; what was recorded stays."""
@@ -185,12 +191,20 @@ def _init(workers: int | None, address: str | None) -> None:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error
         return
+    start_ray(workers)
+
+
+def start_ray(workers: int | None) -> None:
+    """Ray on this machine, for as long as this process lasts."""
     ray.init(
         num_cpus=workers,
         include_dashboard=False,
         logging_level=logging.ERROR,
         log_to_driver=False,
         object_store_memory=STORE_BYTES,
+        # Results of up to so many bytes come back with the reply, past the object store: each of
+        # them takes several messages less.
+        _system_config={"max_direct_call_object_size": DIRECT_BYTES},
     )
 
 

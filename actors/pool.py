@@ -7,6 +7,7 @@ call per actor and version, and the results do not depend on who computed them.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,12 @@ import numpy.typing as npt
 import ray
 
 from gifair_ray.actors.calls import wait
-from gifair_ray.actors.client import RunSpec
+from gifair_ray.actors.client import RunSpec, pack
 from gifair_ray.backend import Description, split_replies
 from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Params, TrainJob
 from gifair_ray.scenario import parse
 
+INLINE_BYTES = 64 << 10
 CHUNK_WORK = 1e8  # parameters × samples in one call, about a tenth of a second
 
 
@@ -39,12 +41,13 @@ class RayBackend:
 
     def __init__(self, spec: RunSpec, actors: Sequence[Any], clients_per_actor: int | None) -> None:
         self._actors, self._per_actor = list(actors), clients_per_actor
-        self._spec = ray.put(spec)
+        self._spec = spec.packed()
         self._models: dict[int, Any] = {}
         self._chunks: dict[int, _Chunk] = {}  # by job
         self._load = np.zeros(len(self._actors))  # cost of the chunks that each actor has
         self._parts: dict[int, list[tuple[Any, list[int]]]] = {}  # evaluation → calls, places
         self._done: dict[int, Any] = {}
+        self.moved = 0  # bytes of models and results, each object once
         self._described: Description = wait([self._actors[0].describe.remote(self._spec)])[0]
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         work, sizes = parse(spec.scenario).work, self._described.population.train
@@ -55,7 +58,9 @@ class RayBackend:
         return self._described
 
     def publish(self, version: int, theta: Params) -> None:
-        self._models[version] = ray.put(theta)
+        # A small model goes along with every call; a large one is put where all on a node see it.
+        self._models[version] = theta if theta.nbytes <= INLINE_BYTES else ray.put(theta)
+        self.moved += theta.nbytes
 
     def retire(self, version: int) -> None:
         self._models.pop(version, None)
@@ -76,18 +81,18 @@ class RayBackend:
 
         Then the first of them can be collected while the others are under way.
         """
-        chunk: list[TrainJob] = []
-        cost = 0.0
-        for i, job in enumerate(jobs):
-            chunk.append(job)
-            cost += float(self._cost[job.client])
-            if cost >= self._chunk_cost or i == len(jobs) - 1:
-                theta = self._models[chunk[0].message.version]
-                call = self._actors[actor].train.remote(self._spec, theta, chunk)
-                sent = _Chunk(call, chunk, actor, cost)
-                self._chunks |= {job.id: sent for job in chunk}
-                self._load[actor] += cost
-                chunk, cost = [], 0.0
+        costs = np.cumsum(self._cost[[job.client for job in jobs]])
+        at = 0
+        while at < len(jobs):
+            before = float(costs[at - 1]) if at else 0.0
+            end = min(len(jobs), 1 + int(np.searchsorted(costs, before + self._chunk_cost)))
+            chunk, cost = jobs[at:end], float(costs[end - 1]) - before
+            theta = self._models[chunk[0].message.version]
+            call = self._actors[actor].train.remote(self._spec, theta, pack(chunk))
+            sent = _Chunk(call, chunk, actor, cost)
+            self._chunks.update(dict.fromkeys((job.id for job in chunk), sent))
+            self._load[actor] += cost
+            at = end
 
     def _evaluate(self, actor: Any, job: EvaluateJob, places: list[int]) -> Any:
         part = replace(job, clients=job.clients[places], models=None)
@@ -103,11 +108,13 @@ class RayBackend:
             for place, client in enumerate(clients):
                 shares[client // self._per_actor].append(place)
         else:
-            load, costs = load.copy(), self._cost[list(clients)]
+            costs = self._cost[list(clients)]
+            taken = [(busy, actor) for actor, busy in enumerate(load.tolist())]
+            heapq.heapify(taken)
             for place in np.argsort(-costs, kind="stable").tolist():
-                idlest = int(np.argmin(load))
+                busy, idlest = taken[0]
                 shares[idlest].append(place)
-                load[idlest] += costs[place]
+                heapq.heapreplace(taken, (busy + float(costs[place]), idlest))
         return [(actor, sorted(places)) for actor, places in enumerate(shares) if places]
 
     def collect(self, ids: Sequence[int]) -> list[Any]:
@@ -121,6 +128,7 @@ class RayBackend:
         wanted = list({id(chunk): chunk for chunk in map(self._chunks.__getitem__, ids)}.values())
         for trained, chunk in zip(wait([chunk.call for chunk in wanted]), wanted, strict=True):
             self._done |= split_replies(chunk.jobs, trained)
+            self.moved += trained.models.nbytes
             self._load[chunk.actor] -= chunk.cost
             for job in chunk.jobs:
                 del self._chunks[job.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class ServerActor:
         """Take up a run with these client actors."""
         self._backend = RayBackend(spec, actors, clients_per_actor)
         self._session = Session(parse(spec.scenario), self._backend, folder, saving)
+        gc.freeze()  # what is there now stays: looking through it again and again takes long
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
@@ -47,6 +49,10 @@ class ServerActor:
         if self._session is not None:
             self._session.abort()
         self._release()
+
+    def bytes_moved(self) -> int:
+        """Models and results that have gone to and from client actors so far."""
+        return self._backend.moved if self._backend is not None else 0
 
     def _current(self) -> Session:
         if self._session is None:

@@ -13,7 +13,7 @@ from gifair_ray.asking import learn
 from gifair_ray.commands import Coded, Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
 from gifair_ray.protocol import Params, Reply
-from gifair_ray.sums import dot
+from gifair_ray.sums import squared_norms
 from gifair_ray.tables import OUTCOMES
 from gifair_ray.timeline import COMPLETED
 from gifair_ray.weighing import ratios
@@ -50,8 +50,7 @@ def commit(
     decay = scenario.work.schedule.decay_by(state.schedule_clock(world), world.most_steps)
     theta = scenario.aggregator(state.theta, models, bases, weights, trainable, decay)
     theta.setflags(write=False)
-    step = theta[:trainable].astype(np.float64)
-    step -= state.theta[:trainable]
+    norm = math.sqrt(squared_norms([theta[:trainable]], [state.theta[:trainable]])[0])
     if scenario.solver.keep:
         ordinals = flights["ordinal"][rows].tolist()
         for client, ordinal, reply in zip(clients.tolist(), ordinals, replies, strict=True):
@@ -68,7 +67,6 @@ def commit(
         state.trained += float(work.sum())
     commands: Commands = [Publish(state.version, theta)]
     commands += conclude(world, state, rows, lag, replies, weights)
-    norm = math.sqrt(dot(step, step))
     commands.append(_round_row(world, state, len(rows), norm, weights))
     state.audited = None
     return commands

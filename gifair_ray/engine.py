@@ -71,7 +71,9 @@ class Engine:
     def begin(self) -> None:
         """The first commands: who there is, where the model starts, the first work."""
         state = self.state
-        self._carry_out([measure.clients_table(self.world), Publish(0, state.theta)])
+        for record in measure.clients_table(self.world):
+            self._carry_out([record])
+        self._carry_out([Publish(0, state.theta)])
         self._carry_out(measure.evaluate(self.world, state))
         state.next_evaluation = self.world.scenario.evaluation.every
         self._carry_out(self.world.scenario.policy.begin(self.world, state))

@@ -7,6 +7,7 @@ An evaluation takes the losses and accuracies of all clients. An audit sets the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 KINDS = ("evaluated", "audited")
 FIRST = -1  # priority: what is measured at a moment is recorded before anything else happens
+CLIENT_ROWS = 1 << 16  # rows of a record of the clients table
 PERSONAL_BYTES = 256 << 20  # personal models that are sent out for evaluation at a time
 
 
@@ -225,23 +227,25 @@ def finish(world: World, state: State) -> Commands:
     return [*commands, _participation(world, state)]
 
 
-def clients_table(world: World) -> Record:
-    """Who the clients are."""
-    population, fleet, k = world.population, world.fleet, np.arange(world.K)
+def clients_table(world: World) -> Iterator[Record]:
+    """Who the clients are, some at a time: a million names at once would take much memory."""
+    population, fleet = world.population, world.fleet
     names = population.group_names
-    columns = {
-        "client": k,
-        "name": [population.name(i) for i in k.tolist()],
-        "group": population.groups,
-        "group_name": [names[g] for g in population.groups.tolist()],
-        "train_samples": population.train,
-        "val_samples": population.val,
-        "test_samples": population.test,
-        "p": world.p,
-        "sample_s": fleet.sample_s,
-        "up_mbps": fleet.up_mbps,
-        "down_mbps": fleet.down_mbps,
-        "latency_s": fleet.latency_s,
-        "dropout": fleet.dropout,
-    }
-    return Record("clients", columns)
+    for at in range(0, world.K, CLIENT_ROWS):
+        some = slice(at, min(world.K, at + CLIENT_ROWS))
+        columns = {
+            "client": np.arange(some.start, some.stop),
+            "name": [population.name(i) for i in range(some.start, some.stop)],
+            "group": population.groups[some],
+            "group_name": [names[g] for g in population.groups[some].tolist()],
+            "train_samples": population.train[some],
+            "val_samples": population.val[some],
+            "test_samples": population.test[some],
+            "p": world.p[some],
+            "sample_s": fleet.sample_s[some],
+            "up_mbps": fleet.up_mbps[some],
+            "down_mbps": fleet.down_mbps[some],
+            "latency_s": fleet.latency_s[some],
+            "dropout": fleet.dropout[some],
+        }
+        yield Record("clients", columns)

@@ -7,6 +7,7 @@ The *job* is what a worker needs to play that client; it costs nothing in the si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -128,13 +129,13 @@ class Layout:
     @property
     def size(self) -> int:
         """Length of the flat vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes)
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def tensors(self, flat: Params) -> dict[str, Params]:
         """The named tensors of a flat vector (or of a stack of them), as views."""
         stack, out, at = flat.shape[:-1], {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
-            n = int(np.prod(shape))
+            n = math.prod(shape)
             out[name] = flat[..., at : at + n].reshape((*stack, *shape))
             at += n
         return out

@@ -38,7 +38,8 @@ def squared_norms(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
     """‖row_k − base_k‖² in float64."""
     out = np.zeros(len(rows))
     for k, (row, base) in enumerate(zip(rows, bases, strict=True)):
-        change = row.astype(np.float64)
-        change -= base
-        out[k] = dot(change, change)
+        for at in range(0, len(row), BLOCK):
+            change = row[at : at + BLOCK].astype(np.float64)
+            change -= base[at : at + BLOCK]
+            out[k] += dot(change, change)
     return out

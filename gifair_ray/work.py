@@ -16,6 +16,7 @@ from gifair_ray.schedules import Schedule
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+LAST = np.uint64(2**64 - 1)
 
 
 class Work(Frozen):
@@ -69,15 +70,25 @@ class Work(Frozen):
 
         Every pass shuffles anew, by the client, its dispatch's ordinal and the pass.
         """
-        n = np.array([samples])
-        steps, per_pass = int(self.step_counts(n)[0]), int(self.batches(n)[0])
-        rows = self.batch_size or samples
-        passes = -(-steps // per_pass)
-        padded = np.full((passes, per_pass * rows), -1, dtype=np.int64)
-        if self.batch_size is None:
-            padded[:] = np.arange(samples)  # a full batch needs no shuffling
-        else:
-            padded[:, :samples] = draws.permutations(
-                seed, "shuffle", samples, client, ordinal, np.arange(passes)
-            )
-        return padded.reshape(passes * per_pass, rows)[:steps]
+        columns = (np.array([value]) for value in (client, ordinal, samples))
+        return np.asarray(self.orders(seed, *columns)[0])
+
+    def orders(self, seed: int, clients: Ints, ordinals: Ints, samples: Ints) -> Ints:
+        """`order` of many dispatches, (dispatches, steps, rows); all have as many batches."""
+        steps = int(self.step_counts(samples[:1])[0])
+        if self.batch_size is None:  # a full batch needs no shuffling
+            rows = np.arange(samples.max())
+            order = np.where(rows < samples[:, None], rows, -1)
+            return np.repeat(order[:, None], steps, axis=1)
+        per_pass = int(self.batches(samples[:1])[0])
+        column = np.arange(per_pass * self.batch_size)
+        passes = np.arange(-(-steps // per_pass))[:, None]
+        who = (clients[:, None, None], ordinals[:, None, None])
+        priorities = draws.bits(seed, "shuffle", *who, passes, column)
+        # What is not there comes last. The SIMD sort is not stable, and need not be: no two
+        # priorities of real rows are equal (of 64 bits).
+        absent = np.broadcast_to(column >= samples[:, None, None], priorities.shape)
+        priorities[absent] = LAST
+        order = np.argsort(priorities, axis=2)
+        order[absent] = -1
+        return order.reshape(len(clients), -1, self.batch_size)[:, :steps]

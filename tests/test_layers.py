@@ -97,11 +97,18 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        return module == "gifair_ray.analysis.plots"
+        return module in ("gifair_ray.analysis.plots", "gifair_ray.analysis.speed_plot")
     if within(name, "torch"):
-        if within(module, "gifair_ray.learners"):
+        # The loops that the engine is measured against are torch, in processes of their own.
+        limits = ("gifair_ray.bench.limits", "gifair_ray.bench.processes")
+        if within(module, "gifair_ray.learners", *limits):
             return True
-        lazy = ("gifair_ray.models", "gifair_ray.backend", "gifair_ray.actors.client")
+        lazy = (
+            "gifair_ray.models",
+            "gifair_ray.backend",
+            "gifair_ray.actors.client",
+            "gifair_ray.actors.bench",
+        )
         return found.when != "load" and within(module, *lazy)
     if within(name, "actors", "scenarios", "analysis", "tests"):
         return False  # the folders, under a name that only works here

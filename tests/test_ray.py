@@ -277,3 +277,16 @@ def test_made_data_are_the_same_on_every_worker(source, model):
     scenario = SMALL | {"data": data, "model": model, "stop": {"rounds": 2}}
     digests = {gifair_ray.run(scenario, backend=b).digest for b in ("local", "ray")}
     assert len(digests) == 1
+
+
+def test_jobs_arrive_as_they_were_sent():
+    import numpy as np
+
+    from gifair_ray.actors.client import pack, unpack
+    from gifair_ray.protocol import Message, TrainJob
+
+    jobs = [TrainJob(7, 3, 2, Message(5, 0.1, -0.25)), TrainJob(8, 1, 0, Message(5, 1.5, 0.0), 4)]
+    assert unpack(pack(jobs)) == jobs
+    v = np.array([1.0, 2.0])
+    (back,) = unpack(pack([TrainJob(9, 0, 0, Message(5, 0.0, 0.0), None, v)]))
+    assert back.personal is v

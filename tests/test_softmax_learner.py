@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from gifair_ray import draws
 from gifair_ray.errors import BadInput, Diverged
 from gifair_ray.federation import Population, Samples, Shard, Task
-from gifair_ray.learners import softmax
+from gifair_ray.learners import dense
 from gifair_ray.learners._common import BoundedCache
 from gifair_ray.models.softmax import Softmax
 from gifair_ray.protocol import Message, TrainJob
@@ -393,7 +393,7 @@ def test_one_client_twice_in_a_batch_and_after_its_data_left_the_cache():
     theta = maker.initial()
     first, other, again = maker.train(theta, [job(2), job(2, ordinal=1), job(2)]).models
     assert first.tobytes() == again.tobytes() != other.tobytes()
-    maker._cache = BoundedCache(limit_bytes=1)
+    maker.rows.resize(1)
     assert maker.train(theta, [job(2), job(3)]).models[0].tobytes() == first.tobytes()
 
 
@@ -401,7 +401,7 @@ def test_a_small_stack_limit_changes_nothing(monkeypatch):
     maker = learner(RAGGED, Work(steps=1))
     clients = np.array([0, 1, 2, 3, 4, 0, 1])
     whole = maker.evaluate(maker.initial(), clients, "train")
-    monkeypatch.setattr(softmax, "STACK_BYTES", 1)
+    monkeypatch.setattr(dense, "STACK_BYTES", 1)
     cut = maker.evaluate(maker.initial(), clients, "train")
     assert cut.loss.tobytes() == whole.loss.tobytes()
     assert cut.correct.tolist() == whole.correct.tolist()

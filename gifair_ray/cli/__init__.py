@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 
 from gifair_ray.cli import commands, paper, tune
+from gifair_ray.cli.bench import bench
 from gifair_ray.cli.data import add_data
 from gifair_ray.cli.whatif import whatif
 from gifair_ray.data._places import data_in
@@ -152,6 +153,18 @@ def _parser() -> argparse.ArgumentParser:
     digest.set_defaults(do=commands.digest)
 
     add_data(chosen.add_parser("data", help="data sets: import"), common)
+
+    measure = chosen.add_parser(
+        "bench", parents=[common], help="how fast it is, beside loops written by hand"
+    )
+    measure.add_argument("workloads", nargs="*", metavar="W", help="S, W1 … W5 (default: all)")
+    measure.add_argument("--repeat", type=int, default=5, help="repetitions, in turn (default: 5)")
+    measure.add_argument(
+        "-o", "--output", help="folder for table and plot (default: runs/bench-DATE-TIME)"
+    )
+    measure.add_argument("--small", action="store_true", help="little of it, to see that it works")
+    measure.add_argument("--quiet", action="store_true", help="no progress; the result only")
+    measure.set_defaults(do=bench)
     return parser
 
 
