@@ -97,7 +97,8 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        return module in ("gifair_ray.analysis.plots", "gifair_ray.analysis.speed_plot")
+        plots = ("plots", "speed_plot", "lambda_plot")
+        return module in [f"gifair_ray.analysis.{name}" for name in plots]
     if within(name, "torch"):
         # The loops that the engine is measured against are torch, in processes of their own.
         limits = ("gifair_ray.bench.limits", "gifair_ray.bench.processes")
