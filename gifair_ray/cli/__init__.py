@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from gifair_ray.cli import commands, tune
+from gifair_ray.cli import commands, tune, verify
 from gifair_ray.cli.whatif import whatif
 from gifair_ray.errors import BadInput, GifairError
 
@@ -117,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     what.set_defaults(do=whatif)
 
     tune.add_to(chosen, common, _add_changes)
+    verify.add_to(chosen, common, _add_changes)
 
     plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
     plot.add_argument("run", metavar="RUN", help="folder of a run")
