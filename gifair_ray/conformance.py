@@ -107,14 +107,13 @@ class Conformance:
         """All verdicts. Where the first checks fail, the others say nothing of the part."""
         if self._crash:
             yield Verdict("runs", False, self._crash)
-        sound = not self._crash
-        for check in (self._options, self._values, self._runs, self._twice):
+            return
+        needed = (self._options, self._values, self._runs, self._twice)
+        sound = True
+        for check in (*needed, self._alone, self._fresh, self._stored, self._relabelled):
             if sound:
                 yield (verdict := self._verdict(check))
-                sound = verdict.passed is not False
-        for check in (self._alone, self._fresh, self._stored, self._relabelled):
-            if sound:
-                yield self._verdict(check)
+                sound = verdict.passed is not False or check not in needed
             else:
                 yield Verdict(check.__name__[1:], None, "not tried: a check before it failed")
 
@@ -230,7 +229,8 @@ class Conformance:
             "groups": np.array([0, 0, 1, 1, 2, 2])[order].tolist(),
         }  # fmt: skip
         table = merge(merge(QUADRATIC, {"devices": {"dropout": 0.0}}), self._changes)
-        table = merge(table, {"sampling": {"scheme": "all"}, "model": {"kind": "quadratic"}})
+        everybody = {"sampling": {"scheme": "all"}, "policy": {"kind": "sync"}}
+        table = merge(table, {**everybody, "model": {"kind": "quadratic"}})
         return {**table, "data": problem}
 
 
@@ -280,7 +280,8 @@ def _told(error: Exception) -> str:
     if isinstance(error, Fault | GifairError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "gifair_ray" not in Path(frame.filename).parts]
+    others = {"gifair_ray", "site-packages"}
+    own = [frame for frame in frames if others.isdisjoint(Path(frame.filename).parts)]
     at = (own or frames)[-1]
     where = f"{Path(at.filename).name}, line {at.lineno}"
     return f"raised {type(error).__name__}: {error} ({where})"
