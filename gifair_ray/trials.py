@@ -43,7 +43,7 @@ QUADRATIC: Table = {
     },
     "stop": {"rounds": 5},
     "evaluation": {"every": 0, "splits": ["train", "test"]},
-    "audit": {"every": 2},
+    "audit": {"every": 4},
 }  # fmt: skip
 SAMPLES: Table = {
     **QUADRATIC,
