@@ -21,7 +21,7 @@ import pyarrow as pa
 from gifair_ray.analysis import measures
 from gifair_ray.analysis.accuracies import accuracies
 from gifair_ray.analysis.load import RunTables
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import RunFailed
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,10 @@ def _estimate(a: measures.Array, n: measures.Array, groups: measures.Array) -> E
     s2_group = measures.group_means(s2, groups) / sizes
     d = len(by_group)
     away = by_group - by_group.mean()
-    # Var(V) of V = (1/d) Σ (a_i − ā)²: the linear term of each error, and its square's.
-    noise = np.sum((2 / d * away) ** 2 * s2_group) + 2 / d**2 * np.sum(s2_group**2)
+    # For normal errors, V = (1/d) Σ (a_i − ā)² has Var(V) = (4/d²) Σ δ_i² s_i² + (2/d²) T with the
+    # true distances δ_i; the observed ones are larger, Σ E[away_i²] s_i² = Σ δ_i² s_i² + T.
+    T = (1 - 2 / d) * np.sum(s2_group**2) + np.sum(s2_group) ** 2 / d**2
+    noise = max(4 * np.sum(away**2 * s2_group) - 2 * T, 2 * T) / d**2
     return Estimate(
         accuracy=measures.mean_accuracy(a),
         variance=measures.group_variance(a, groups),
@@ -91,7 +93,8 @@ def choose(
     rows = [_figures(*candidate, runs, errors) for candidate in candidates]
     ours = [row for row in rows if row["algorithm"] == baseline and row["error"] is None]
     if not ours:
-        raise BadInput(f"tuning compares with {baseline}, which failed: {errors}")
+        why = errors.get((baseline, ""), "it was not run")
+        raise RunFailed(f"tuning compares with {baseline}, which failed: {why}")
     for row in rows:
         row["qualifies"] = row["error"] is None and row["accuracy"] >= ours[0]["accuracy"]
     for algorithm in dict.fromkeys(algorithm for algorithm, _ in candidates):

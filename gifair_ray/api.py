@@ -101,8 +101,7 @@ def run_study(
     study = source if isinstance(source, Study) else load(source, sets, seed)
     if clients_per_actor is not None and clients_per_actor < 1:
         raise BadInput(f"clients_per_actor = {clients_per_actor} is less than 1")
-    if workers is not None and workers < 1:
-        raise BadInput(f"workers = {workers} is less than 1")
+    _check_computing(backend, workers)
     population = max(_check(scenario) for _, scenario in study.runs)
     folders = _folders(study, Path(out) if out is not None else None, resume)
     how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
@@ -184,6 +183,7 @@ def run_batch(
     batch which was stopped can go on. A run that fails does not stop the others. `watch` is told
     how many are done. The results are those of `run_study`.
     """
+    _check_computing(backend, workers)
     for scenario in {scenario.model_copy(update={"seed": 0}).digest(): scenario
                      for _, scenario in study.runs}.values():  # fmt: skip
         _check(scenario)
@@ -214,6 +214,13 @@ def run_batch(
     return [
         BatchRun(run.label, run.scenario, run.folder, failed.get(run.folder)) for run in planned
     ]
+
+
+def _check_computing(backend: str, workers: int | None) -> None:
+    if backend not in ("ray", "local"):
+        raise BadInput(f"backend = {backend!r} is neither 'ray' nor 'local'")
+    if workers is not None and workers < 1:
+        raise BadInput(f"workers = {workers} is less than 1")
 
 
 def _check(scenario: Scenario) -> int:
@@ -247,8 +254,6 @@ def _starter(
     if backend == "local":
         yield start_local
         return
-    if backend != "ray":
-        raise BadInput(f"backend = {backend!r} is neither 'ray' nor 'local'")
     from gifair_ray.actors.cluster import cluster
 
     with cluster(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gifair_ray.federation import Population
 from gifair_ray.protocol import (
@@ -100,7 +100,7 @@ class LocalBackend:
         self._done: dict[int, Any] = {}
         self._threads = _one_torch_thread()
 
-    def __enter__(self) -> LocalBackend:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -101,4 +101,6 @@ def make(
         run_one(run.label, run.scenario, run.folder, start_local, command, how, watch, saving)
     except GifairError as error:
         return str(error)
+    except Exception as error:  # a part of the user's own, a full disk: the others go on
+        return f"{type(error).__name__}: {error}"
     return None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gifair_ray import toml
 from gifair_ray.errors import BadInput
 from gifair_ray.explain import shown
 from gifair_ray.scenarios.load import Study, folder_name, load
@@ -32,46 +34,54 @@ def sweep(
     if doubled:
         raise BadInput(f"--over {doubled[0]} is given twice; list its values once")
     common = [*sets, *([] if seeds is None else [f"study.seeds={seeds}"])]
-    runs, folders = [], dict[str, str]()
-    for values in itertools.product(*(values for _, values in axes)):
+    runs, folders = [], dict[str, tuple[str, int]]()
+    for number, values in enumerate(itertools.product(*(values for _, values in axes))):
         chosen = [(key, value) for (key, _), value in zip(axes, values, strict=True)]
-        study = load(source, [*common, *(f"{key}={value}" for key, value in chosen)], seed)
+        study = load(source, [*common, *(f"{key}={literal}" for key, (_, literal) in chosen)], seed)
         varied = len({label for label, _ in study.runs}) > 1
         for own, scenario in study.runs:
-            label = ", ".join([own] * varied + [_told(key, value) for key, value in chosen])
+            label = ", ".join([own] * varied + [_told(key, plain) for key, (plain, _) in chosen])
             label = label or own
-            twin = folders.setdefault(folder_name(label), label)
-            if twin != label:
-                raise BadInput(f"{twin!r} and {label!r} would share a folder; change a value")
+            twin = folders.setdefault(folder_name(label), (label, number))
+            if twin != (label, number):
+                raise BadInput(f"{twin[0]!r} and {label!r} would share a folder; change a value")
             runs.append((label, scenario))
         if len(runs) > MOST_RUNS:
             raise BadInput(f"the sweep has more than {MOST_RUNS} runs; take fewer values or seeds")
     return Study(runs[0][1].name, tuple(runs))
 
 
-def _axis(written: str) -> tuple[str, list[str]]:
-    """`a.b=v1,v2` as the key and its values, each as TOML writes it or as plain text."""
+Value = tuple[str, str]
+"""A value as it is shown in a label, and as TOML (or plain text) writes it."""
+
+
+def _axis(written: str) -> tuple[str, list[Value]]:
+    """`a.b=v1,v2` as the key and its values."""
     key, equals, listed = written.partition("=")
     if not equals or not key.strip() or not listed.strip():
         raise BadInput(f"--over takes key=v1,v2,…, as in work.steps=1,5,20, not {shown(written)}")
+    values = _values(listed)
+    if not values:
+        raise BadInput(f"--over {shown(written)} lists no values")
+    if doubled := [plain for (plain, _), n in Counter(values).items() if n > 1]:
+        raise BadInput(f"--over {key.strip()} lists {doubled[0]} twice; list each value once")
+    return key.strip(), values
+
+
+def _values(listed: str) -> list[Value]:
     try:
-        given = tomllib.loads(f"values = [{listed}]")["values"]
-    except ValueError:
-        given = [part.strip() for part in listed.split(",")]
-        return key.strip(), [part for part in given if part]
-    return key.strip(), [_written(value) for value in given]
+        table = tomllib.loads(f"values = [{listed}]")
+    except ValueError:  # not TOML: plain words
+        words = [word.strip() for word in listed.split(",")]
+        return [(word.strip("\"'"), word) for word in words if word]
+    if set(table) != {"values"}:
+        raise BadInput(f"--over takes values on one line, not {shown(listed)}")
+    return [(_plain(value), toml.literal(value)) for value in table["values"]]
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_written(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else toml.literal(value)
 
 
-def _told(key: str, value: str) -> str:
-    plain = value.strip('"')
+def _told(key: str, plain: str) -> str:
     return plain if key == "algorithm" else f"{key.rpartition('.')[2]}={plain}"

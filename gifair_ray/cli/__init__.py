@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from gifair_ray.cli import commands, paper, tune
+from gifair_ray.cli import commands, paper, tune, verify
 from gifair_ray.cli.bench import bench
 from gifair_ray.cli.data import add_data
 from gifair_ray.cli.whatif import whatif
@@ -141,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
     tune.add_to(chosen, common, _add_changes)
     paper.add_to(chosen, common)
+    verify.add_to(chosen, common, _add_changes)
 
     plot = chosen.add_parser("plot", parents=[common], help="group losses over virtual time")
     plot.add_argument("run", metavar="RUN", help="folder of a run")

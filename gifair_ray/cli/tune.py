@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -77,6 +76,7 @@ def tune(arguments: argparse.Namespace) -> None:
     study = load(arguments.scenario, arguments.sets, arguments.seed)
     base = study.runs[0][1]
     seeds = arguments.seeds or sum(label == study.runs[0][0] for label, _ in study.runs)
+    refuse_unmeasured(base)
     algorithms = arguments.algorithms.split(",") if arguments.algorithms else None
     out = _folder(arguments, study.name, "tune")
     planned = plan(base, algorithms, seeds)
@@ -84,6 +84,13 @@ def tune(arguments: argparse.Namespace) -> None:
     write_choice(table, base, seeds, out)
     Console().print(render(table))
     print(f"{out / TABLE}: all candidates. Run the chosen: gifair run {out / TUNED}")
+
+
+def refuse_unmeasured(base: Scenario) -> None:
+    """Refuse data on which no accuracy can be estimated, before anything is run."""
+    federation = base.data.build(base.seed)
+    if not federation.task.classes or not federation.population.val.any():
+        raise BadInput("tuning needs accuracies on validation data: give the data a val split")
 
 
 def plan(
@@ -94,7 +101,7 @@ def plan(
     from gifair_ray.scenario import parse
     from gifair_ray.scenarios.load import Study
 
-    chosen = [BASELINE, *(a for a in algorithms or GRIDS if a != BASELINE)]
+    chosen = dict.fromkeys([BASELINE, *(algorithms or GRIDS)])  # each once
     measured = {"evaluation": {"every": 0, "splits": ["val"]}, "audit": {"every": 0}}
     runs = []
     for algorithm in chosen:
@@ -106,9 +113,16 @@ def plan(
 
 
 def _varied(base: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    from gifair_ray.scenarios.change import vary
+    """The scenario with a candidate: the algorithm's own parts, whatever the scenario had."""
+    from gifair_ray.algorithms import ALGORITHMS
+    from gifair_ray.scenario import merge
+    from gifair_ray.scenarios.change import PARTS_OF_AN_ALGORITHM, vary
 
-    return vary(base.table(), changes)
+    table, parts = base.table(), ALGORITHMS[changes["algorithm"]]
+    if "lambda_fraction" in changes.get("weighting", {}):
+        table["weighting"].pop("lambda_value", None)  # it is one or the other
+    kinds = {part: {"kind": parts[part]["kind"]} for part in PARTS_OF_AN_ALGORITHM}
+    return vary(table, merge(kinds, changes))
 
 
 def _label(changes: Mapping[str, Any]) -> str:
@@ -241,7 +255,6 @@ def add_to(chosen: Any, common: argparse.ArgumentParser, changes: Any) -> None:
 
 
 def _positive(written: str) -> int:
-    value = int(written) if written.isdigit() else math.nan
-    if not value >= 1:
-        raise BadInput(f"--seeds {written!r} is not a whole number from 1 on")
-    return int(value)
+    if not written.isdecimal() or int(written) < 1:
+        raise argparse.ArgumentTypeError(f"{written!r} is not a whole number from 1 on")
+    return int(written)
