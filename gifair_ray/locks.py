@@ -72,13 +72,17 @@ def hold(folder: Path) -> None:
 
     The process that the lock names may have died, and one of its actors still be writing.
     """
-    file = open(folder / "writer", "w")  # noqa: SIM115 (held as long as the process)
+    folder = folder.resolve()
+    if folder in _HELD:
+        return
+    file = open(folder / "writer", "w")  # noqa: SIM115 (held as long as the run)
     until = time.monotonic() + WRITER_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
+                file.close()
                 raise BadInput(f"another process is still writing to {folder}") from None
             time.sleep(0.1)
         else:
@@ -88,9 +92,10 @@ def hold(folder: Path) -> None:
 
 def let_go(folder: Path) -> None:
     """This process will not write to the folder any more."""
+    folder = folder.resolve()
     if (file := _HELD.pop(folder, None)) is not None:
-        file.close()
         (folder / "writer").unlink(missing_ok=True)
+        file.close()
 
 
 def _alive(pid: int) -> bool:

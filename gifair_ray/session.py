@@ -74,6 +74,8 @@ class Session:
                 self._engine.resume(restored.state)
         except BaseException:
             self._recorder.close()
+            if self._folder is not None:
+                locks.let_go(self._folder.path)
             raise
         self._saved_at, self._saved_round = time.monotonic(), self._engine.state.version
 

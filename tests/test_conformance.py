@@ -30,6 +30,13 @@ NEEDED = {  # what a built-in part cannot do without in the trials
     "model.lstm": ["data.source=test_conformance:Tokens", "model.hidden=2", "model.layers=1"],
     "data.prototypes": ["data.majority=3", "data.minority=2", "data.train=9"],
     "data.table": ["data.path=mine.csv"],
+    "data.pooled": ["data.path=mine.csv", "data.clients=4"],
+    "data.glyphs": ["data.clients=4", "data.samples=12"],
+    "data.dialogues": [
+        "data.clients=4",
+        "data.samples=12",
+        "model={kind='lstm', hidden=2, layers=1}",
+    ],
     "availability.trace": ["availability.path=trace.csv", "availability.period_s=100.0"],
 }
 APART = {"model.own"}  # it takes the name of a factory: bad_parts:net is one
@@ -135,7 +142,7 @@ FAULTS = {
     "Breaks": ("runs", "raised KeyError: 'nothing' \\(bad_parts.py, line"),
     # solvers, aggregators, policies
     "Pushes": ("values", "pull is -0.1; it must be finite and not negative"),
-    "InPlace": ("values", "version 0 of the model was changed after it was sent out"),
+    "InPlace": ("runs", "read-only"),
     "Momentum": ("fresh", "column step_norm|of losses|of dispatches"),
     "Newest": ("relabelled", "θ depends on how clients are numbered"),
     "Infinite": ("values", "the model has inf in entry 0"),
