@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gifair_ray import objective
 from gifair_ray.theory.constants import Constants
 from gifair_ray.theory.optimum import Optimum
-from gifair_ray.theory.problems import Floats, Problem
+from gifair_ray.theory.problems import Floats, Problem, d_of, shares
 from gifair_ray.theory.recursion import gap
 
 
@@ -74,13 +75,25 @@ def corrected(
     return gap(problem, best, distance)
 
 
-def averaged(k: Constants, T: int, sampled: bool = False) -> float:
+def averaged(mu: float, G: float, T: int, sampled: bool = False) -> float:
     """For E = 1, exact ranks and η_t = 2/(μ(t+1)): H(θ̂) − H* ≤ 2G²/(μ(T+1)).
 
-    θ̂ = 2Σ tθ_t/(T(T+1)) is `average`. If clients are sampled by p_k it is four times that, in
-    the mean.
+    θ̂ = 2Σ tθ_t/(T(T+1)) is `average`, and G bounds the subgradients on the way, such as
+    `longest_subgradient`. If clients are sampled by p_k it is four times that, in the mean.
     """
-    return (4 if sampled else 1) * 2 * k.G**2 / (k.mu * (T + 1))
+    return (4 if sampled else 1) * 2 * G**2 / (mu * (T + 1))
+
+
+def longest_subgradient(problem: Problem, lam: float, models: Floats) -> float:
+    """The longest Σ c_k∇F_k(θ), with exact ranks, over these models."""
+    p, groups, d = shares(problem), problem.groups, d_of(problem)
+    lengths = []
+    for theta in models:
+        L = objective.group_losses(problem.losses(theta), groups, d)
+        r = objective.group_ranks(L)[groups]
+        c = objective.effective_weights(lam, r, p, groups, d)
+        lengths.append(float(np.linalg.norm(c @ problem.gradients(theta))))
+    return max(lengths)
 
 
 def average(models: Floats) -> Floats:
