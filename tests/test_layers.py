@@ -97,7 +97,7 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        return module == "gifair_ray.analysis.plots"
+        return module in ("gifair_ray.analysis.plots", "gifair_ray.analysis.convergence")
     if within(name, "torch"):
         if within(module, "gifair_ray.learners"):
             return True

@@ -5,7 +5,10 @@ Numbers are from reference/algorithms.md (sections in brackets), to the digits p
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +20,8 @@ from theory_properties import Case, H, cases
 
 import gifair_ray
 from gifair_ray import objective
+from gifair_ray.analysis.convergence import Bound, Run, convergence
+from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
 from gifair_ray.scenario import parse
 from gifair_ray.theory import (
@@ -557,3 +562,74 @@ def test_following_a_run_changes_nothing():
     assert len(path.models) == 6
     assert path.models[-1].tobytes() == done.outcome.theta.tobytes()
     assert path.rates() == pytest.approx(np.full((5, 2), 0.1))
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What `gifair theory` prints for Q1, and its folder."""
+    folder = tmp_path_factory.mktemp("theory") / "figures"
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["theory", "--rounds", "300", "-o", str(folder)])
+    assert code == 0
+    return out.getvalue(), folder
+
+
+def test_the_command_prints_constants_certificate_slopes_and_bounds(shown):
+    text, _ = shown
+    assert "λ = 0.3 = 0.6 λ_max" in text
+    assert "μ = 1  L = 4  G = 6  σ_k = 0  Γ_K = 0.222222  Γ_max = 0.222222" in text
+    assert "H* = 0.2222222222  θ* = (0.333333)" in text
+    certificate = re.search(r"max of the dual = (\S+)", text)
+    assert float(certificate.group(1)) <= 1e-12
+    assert "groups 0 and 1 (σ = -0.555556)" in text
+    for row in ("exact ranks", "estimated ranks", "recursion, exact", "Theorem 1, as printed"):
+        assert re.search(rf"^  {row} .*\de[+-]\d\d", text, re.MULTILINE), row
+    assert "the printed bound tends to 2.22, not to 0" in text
+    used = [float(x) for x in re.findall(r"at most (\S+) % of what the recursion", text)]
+    assert len(used) == 2
+    assert max(used) <= 100
+
+
+def test_the_command_draws_the_gaps(shown):
+    text, folder = shown
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == ["theory-q1-f0.6-E1.png", "theory-q1-f0.6-E1.svg"]
+    assert all(str(file) in text for file in files)
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    before = files[1].read_bytes()
+    with contextlib.redirect_stdout(io.StringIO()):
+        main(["theory", "--rounds", "300", "-o", str(folder)])
+    assert files[1].read_bytes() == before  # the same bytes again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--rounds", "10"], "--rounds 10 is less than 100"),
+        (["--steps", "0"], "--steps 0 is less than 1"),
+        (["--fraction", "1"], r"--fraction 1.0 is outside \[0, 1\)"),
+        (["--seed", "-1", "--problem", "random"], "seed"),
+        (["-o", __file__], "is a file"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(arguments, told, capsys):
+    assert main(["theory", *arguments]) == 2
+    assert re.search(told, capsys.readouterr().err)
+
+
+def test_a_figure_has_a_line_for_each_run_and_bound():
+    T = np.arange(1.0, 101.0)
+    runs = [Run(f"run {i}", T, i / T, f"bound {i}", 2 * i / T) for i in (1, 2)]
+    figure = convergence("title", runs, [Bound("other", T, 3 / T)], slope=-1.0)
+    (ax,) = figure.axes
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["run 1", "run 2", "bound 1", "bound 2", "other", "slope −1"]
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    drawn = {line.get_label(): line.get_xydata() for line in ax.get_lines()}
+    assert drawn["other"][:, 1] == pytest.approx(3 / drawn["other"][:, 0])
+    flat = convergence("title", [Run("arrived", T, 0 * T, "b", T)], [])  # gaps of 0 can be drawn
+    flat.savefig(io.BytesIO(), format="svg")
