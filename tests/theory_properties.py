@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.stats import chi2, norm
 
 from gifair_ray import objective
 from gifair_ray.scenario import merge, parse
@@ -328,6 +329,30 @@ def sampled_steps_are_unbiased(case: Case, scheme: str, rounds: int = 100) -> No
     largest = math.sqrt(m / p.min() if scheme == "p-replace" else K * m * (K - 1) / max(K - m, 1))
     for total, n in zip(sums, counts, strict=True):
         assert abs(total) <= freedman(int(n), largest, FALSE_ALARM / case.dim), (sums, counts)
+
+
+def gradient_noise_is_what_it_says(case: Case, scheme: str, rounds: int = 40) -> None:
+    """With E = 1, given the model and who takes part, the step is normal: its mean and variance.
+
+    The standardised differences are then independent standard normal, so their sum and their sum
+    of squares have exactly known laws.
+    """
+    mu, L = case.problem.curvature
+    path = follow(case.scenario(rounds, case.decaying(mu, L), scheme))
+    sent = path.tables["dispatches"]
+    z = []
+    for c, (theta, (eta,)) in enumerate(zip(path.models[:-1], path.rates(), strict=True)):
+        mine = sent["round"].to_numpy() == c + 1
+        who, omega = sent["client"].to_numpy()[mine], sent["weight"].to_numpy()[mine]
+        r = ranks_of(case, case.problem.losses(theta))[who]
+        scale = eta * omega * (1 + case.lam * r / (case.p * case.members)[who])
+        drift = scale @ case.problem.gradients(theta)[who]
+        sd = case.noise * np.sqrt(np.sum(scale**2))
+        z.append((path.models[c + 1] - theta + drift) / sd)
+    n = np.size(z)
+    assert abs(np.sum(z)) <= norm.isf(FALSE_ALARM / 4) * math.sqrt(n)
+    low, high = chi2.ppf(FALSE_ALARM / 4, n), chi2.isf(FALSE_ALARM / 4, n)
+    assert low <= np.sum(np.square(z)) <= high
 
 
 # Asynchronous runs
