@@ -22,6 +22,7 @@ import gifair_ray
 from gifair_ray import objective
 from gifair_ray.analysis.convergence import Bound, Run, convergence
 from gifair_ray.cli import main
+from gifair_ray.data.quadratic import Quadratic
 from gifair_ray.errors import BadInput
 from gifair_ray.scenario import parse
 from gifair_ray.theory import (
@@ -126,6 +127,18 @@ def test_an_optimum_is_certified_and_nothing_is_better(case):
     for scale in (1e-4, 1e-2, 1.0):
         for theta in best.theta + scale * g.standard_normal((5, case.dim)):
             assert H(case, theta) >= best.H - 1e-12
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_optimum_of_many_groups_is_certified(seed):
+    # Individual fairness: every client a group, in up to ten dimensions.
+    K, dim = 15 + 2 * seed, 1 + seed
+    data = Quadratic(problem="random", clients=K, random_groups=K, dim=dim, mu=0.1, L=10.0)
+    federation = data.build(seed)
+    sizes, groups = federation.population.train, federation.population.groups
+    problem = Quadratics(federation.A, federation.b, sizes, groups)
+    best = optimum(problem, 0.9 * objective.lambda_max(shares(problem), groups, K))
+    assert best.certificate <= 1e-12
 
 
 @st.composite

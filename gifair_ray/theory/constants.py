@@ -49,7 +49,8 @@ def constants(
     """The constants for a run that sent out these models, one a row.
 
     G is taken over them alone. That is enough for local steps too: gradient descent on a convex
-    function with η m_k ≤ 2/L, that is η ≤ 1/L, never lengthens its gradient. `sigma2` is σ_k².
+    function with η m_k ≤ 2/L, that is η ≤ 1/L, never lengthens its gradient (with noise it may, by
+    terms in η²). `sigma2` is σ_k².
     """
     p, groups, d = shares(problem), problem.groups, d_of(problem)
     mu, L = problem.curvature
