@@ -29,7 +29,7 @@ COLUMNS: dict[str, type] = {
     "outcome": np.int8,
     "steps": np.int64,
     "tilt": np.float64,
-    "rank": np.int64,
+    "rank": np.float64,
     "bytes_down": np.int64,
     "bytes_up": np.int64,
     "job": np.int64,

@@ -57,18 +57,44 @@ def group_losses(losses: Floats, groups: Ints, d: int) -> Floats:
     )
 
 
-def group_ranks(L: Floats) -> Ints:
+def group_ranks(L: Floats, tolerance: float = 0.0) -> Ints:
     """r_i = Σ_{j≠i} sign(L_i − L_j) = #{L_j < L_i} − #{L_j > L_i}, by sorting: O(d log d).
 
-    A group of unknown loss (NaN) has rank 0 and adds 0 to every other group's.
+    A group of unknown loss (NaN) has rank 0 and adds 0 to every other group's. Losses that differ
+    by no more than `tolerance` (an extension) tie.
     """
     known = ~np.isnan(L)
-    ordered = np.sort(L[known])
-    below = np.searchsorted(ordered, L[known], side="left")
-    not_above = np.searchsorted(ordered, L[known], side="right")
+    below, not_above = _compared(L[known], tolerance)
     r = np.zeros(len(L), dtype=np.int64)
-    r[known] = below + not_above - len(ordered)
+    r[known] = below + not_above - len(below)
     return r
+
+
+def soft_ranks(L: Floats, tau: float) -> Floats:
+    """r_i = Σ_{j≠i} clip((L_i − L_j)/τ, −1, 1): real numbers, which change continuously.
+
+    An extension: the penalty |x| becomes Huber's, x²/2τ for |x| ≤ τ and |x| − τ/2 beyond, and H a
+    smooth function. The ranks sum to 0 as the others do, up to rounding.
+    """
+    known = ~np.isnan(L)
+    values = L[known] - (np.mean(L[known]) if known.any() else 0.0)  # small sums round little
+    below, not_above = _compared(values, tau)
+    sums = np.concatenate([[0.0], np.cumsum(np.sort(values))])
+    near = (not_above - below) * values - (sums[not_above] - sums[below])
+    r = np.zeros(len(L))
+    r[known] = below + not_above - len(below) + near / tau
+    return r
+
+
+def _compared(values: Floats, margin: float) -> tuple[Ints, Ints]:
+    """For each: how many are below it by more than the margin, and how many are not above it so.
+
+    That i is above j means L_j < L_i − margin, as rounded, wherever the pair is looked at from.
+    """
+    ordered = np.sort(values)
+    below = np.searchsorted(ordered, values - margin, side="left")
+    not_above = np.searchsorted(ordered - margin, values, side="right")
+    return below.astype(np.int64), not_above.astype(np.int64)
 
 
 def lambda_max(p: Floats, groups: Ints, d: int) -> float:
@@ -96,17 +122,17 @@ def resolve_lambda(
     return lam
 
 
-def tilts(lam: float, r: Ints, p: Floats, members: Ints) -> Floats:
+def tilts(lam: float, r: Ints | Floats, p: Floats, members: Ints) -> Floats:
     """λ r_k/(p_k |A_{s_k}|) for some clients: the one scalar that each is sent."""
     return np.asarray(lam * r / (p * members), dtype=np.float64)
 
 
-def multipliers(lam: float, r: Ints, p: Floats, groups: Ints, d: int) -> Floats:
+def multipliers(lam: float, r: Ints | Floats, p: Floats, groups: Ints, d: int) -> Floats:
     """m_k = 1 + λ r_k/(p_k |A_{s_k}|), for all clients."""
     return 1.0 + tilts(lam, r, p, group_sizes(groups, d)[groups])
 
 
-def effective_weights(lam: float, r: Ints, p: Floats, groups: Ints, d: int) -> Floats:
+def effective_weights(lam: float, r: Ints | Floats, p: Floats, groups: Ints, d: int) -> Floats:
     """c_k = p_k m_k = p_k + λ r_k/|A_{s_k}|. They sum to 1, because Σ_i r_i = 0."""
     return p + lam * r / group_sizes(groups, d)[groups]
 
@@ -124,7 +150,7 @@ def weighted_objective(losses: Floats, p: Floats, groups: Ints, d: int, lam: flo
     return dot(effective_weights(lam, r, p, groups, d), losses)
 
 
-def rank_error(losses: Floats, used: Ints, groups: Ints, d: int, lam: float) -> float:
+def rank_error(losses: Floats, used: Ints | Floats, groups: Ints, d: int, lam: float) -> float:
     """δ = H(θ) − Σ c_k(r̂) F_k(θ) ≥ 0, for ranks r̂ that were used and the exact losses at θ.
 
     As c_k = p_k + λ r_k/|A_{s_k}|, that is λ Σ_i (r_i − r̂_i) L_i over groups: zero with exact

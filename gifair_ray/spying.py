@@ -98,7 +98,7 @@ class _Watched(Rule):
     def reweighing(self) -> bool:
         return self._rule.reweighing
 
-    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints | None]:
+    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints | Floats | None]:
         with _untouched("tilts", losses.loss, losses.version, losses.groups, clients):
             returned = self._rule.tilts(losses, clients)
         if not isinstance(returned, tuple) or len(returned) != 2:

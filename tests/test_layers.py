@@ -97,7 +97,7 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        plots = ("plots", "speed_plot", "lambda_plot")
+        plots = ("plots", "speed_plot", "lambda_plot", "convergence")
         return module in [f"gifair_ray.analysis.{name}" for name in plots]
     if within(name, "torch"):
         # The loops that the engine is measured against are torch, in processes of their own.

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from gifair_ray.cli import commands, paper, tune, verify
 from gifair_ray.cli.bench import bench
 from gifair_ray.cli.data import add_data
+from gifair_ray.cli.theory import theory
 from gifair_ray.cli.whatif import whatif
 from gifair_ray.data._places import data_in
 from gifair_ray.errors import BadInput, GifairError
@@ -148,6 +149,17 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("-o", "--output", default="group-losses.png", help="PNG, SVG or PDF file")
     plot.add_argument("--split", choices=("train", "val", "test"), default="train")
     plot.set_defaults(do=commands.plot)
+
+    proved = chosen.add_parser(
+        "theory", parents=[common], help="convergence on a problem of known answer, and its bounds"
+    )
+    proved.add_argument("--problem", choices=("q1", "q3", "random"), default="q1")
+    proved.add_argument("-o", "--output", default=".", metavar="FOLDER", help="for the figures")
+    proved.add_argument("--fraction", type=float, help="λ/λ_max (default: .6 on q1, .5 elsewhere)")
+    proved.add_argument("--steps", type=int, default=1, help="E, local steps (default: 1)")
+    proved.add_argument("--rounds", type=int, default=3000, help="(default: 3000)")
+    proved.add_argument("--seed", type=int, default=0, help="which random problem (default: 0)")
+    proved.set_defaults(do=theory)
 
     digest = chosen.add_parser("digest", parents=[common], help="compute a run's digest anew")
     digest.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")

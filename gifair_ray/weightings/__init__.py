@@ -63,7 +63,7 @@ class Rule:
     """λ and its bound, for the record."""
     lam_max: float | None = None
 
-    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints | None]:
+    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints | Floats | None]:
         """m_k − 1 for the clients that are about to be sent a model, and their ranks r_k."""
         return np.zeros(len(clients)), None
 

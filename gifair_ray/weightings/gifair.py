@@ -10,10 +10,15 @@ with ranks r_k of the group losses that the server knows. Which losses those are
     exact               F_k at the current model, asked of everybody first (the paper's theory)
 
 The extra round trip of the last two is charged in virtual time and bytes.
+
+Where two groups are about equal their ranks may change places in every round, and with constant
+steps the model goes back and forth. Two extensions calm that: `tie_tolerance` lets groups tie
+that differ by little, `soft_sign` lets ranks grow with the difference (both in units of loss).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -49,10 +54,26 @@ class Gifair(Weighting):
         "everybody, at a cost), or a loss for each group by name",
     )
 
+    tie_tolerance: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="extension: groups whose losses differ by no more than this tie",
+    )
+    soft_sign: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="extension: τ; a difference x of losses counts as clip(x/τ, −1, 1), not as its "
+        "sign",
+    )
+
     @model_validator(mode="after")
     def _one_lambda(self) -> Gifair:
         if (self.lambda_fraction is None) == (self.lambda_value is None):
             raise ValueError("give either lambda_fraction or lambda_value")
+        if self.soft_sign is not None and self.tie_tolerance:
+            raise ValueError("give either soft_sign or tie_tolerance: each replaces the sign")
         return self
 
     @property
@@ -92,7 +113,13 @@ class Gifair(Weighting):
             fraction=self.lambda_fraction,
             value=self.lambda_value,
         )
-        return _GifairRule(population, p, lam, self._initial_losses(population))
+        return _GifairRule(population, p, lam, self._initial_losses(population), self._ranks)
+
+    def _ranks(self, L: Floats) -> Ints | Floats:
+        """r_i of every group, from their losses."""
+        if self.soft_sign is not None:
+            return objective.soft_ranks(L, self.soft_sign)
+        return objective.group_ranks(L, self.tie_tolerance)
 
     def _initial_losses(self, population: Population) -> Floats | None:
         if not isinstance(self.initial, dict):
@@ -108,17 +135,22 @@ class Gifair(Weighting):
 
 class _GifairRule(Rule):
     def __init__(
-        self, population: Population, p: Floats, lam: float, initial: Floats | None
+        self,
+        population: Population,
+        p: Floats,
+        lam: float,
+        initial: Floats | None,
+        ranks: Callable[[Floats], Ints | Floats],
     ) -> None:
         self.lam = lam
         self.lam_max = objective.lambda_max(p, population.groups, population.d)
-        self._p, self._groups, self._initial = p, population.groups, initial
+        self._p, self._groups, self._initial, self._ranks = p, population.groups, initial, ranks
         self._members = objective.group_sizes(population.groups, population.d)
 
-    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints]:
+    def tilts(self, losses: LossTable, clients: Ints) -> tuple[Floats, Ints | Floats]:
         L = losses.group_losses()
         if self._initial is not None:
             L = np.where(np.isnan(L), self._initial, L)
         groups = self._groups[clients]
-        r = objective.group_ranks(L)[groups]
+        r = self._ranks(L)[groups]
         return objective.tilts(self.lam or 0.0, r, self._p[clients], self._members[groups]), r
