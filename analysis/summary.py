@@ -43,6 +43,15 @@ class Row:
     std_clients: float
     std_clients_corrected: float
     std_noise: float  # root of the noise floor
+    variance_clients: float
+    variance_clients_corrected: float
+    std_weighted: float  # by samples
+    std_weighted_corrected: float
+    variance_weighted: float
+    variance_weighted_corrected: float
+    deciles: tuple[float, ...]  # nine
+    jain: float
+    gini: float
     variance_groups: float
     worst_tenth: float
     best_tenth: float
@@ -97,6 +106,18 @@ def summarise(run: RunTables, split: str = "test") -> Summary:
     )
 
 
+def accuracies(run: RunTables, split: str, model: str) -> measures.Array:
+    """The clients' accuracies at the last evaluation; empty where there is none."""
+    table = run.table("evaluations")
+    wanted = pc.and_(pc.equal(table["split"], split), pc.equal(table["model"], model))
+    table = table.filter(pc.and_(wanted, pc.greater(table["samples"], 0)))
+    if model == "personal":
+        table = table.filter(table["selected_ever"])
+    table = table.filter(pc.is_valid(table["correct"]))
+    last = table.filter(pc.equal(table["evaluation"], pc.max(table["evaluation"])))
+    return last["correct"].to_numpy() / last["samples"].to_numpy()
+
+
 def _row(model: str, rows: pa.Table, run: RunTables) -> Row:
     version, time_s = rows["version"][0].as_py(), rows["time_s"][0].as_py()
     never_selected = 0
@@ -130,6 +151,15 @@ def _row(model: str, rows: pa.Table, run: RunTables) -> Row:
         std_clients=measures.deviation(a),
         std_clients_corrected=measures.corrected_deviation(a, n),
         std_noise=math.sqrt(measures.noise_floor(a, n)),
+        variance_clients=measures.variance(a),
+        variance_clients_corrected=measures.corrected_variance(a, n),
+        std_weighted=math.sqrt(measures.weighted_variance(a, n)),
+        std_weighted_corrected=math.sqrt(measures.corrected_variance(a, n, weighted=True)),
+        variance_weighted=measures.weighted_variance(a, n),
+        variance_weighted_corrected=measures.corrected_variance(a, n, weighted=True),
+        deciles=tuple(measures.deciles(a).tolist()),
+        jain=measures.jain(a),
+        gini=measures.gini(a),
         variance_groups=measures.group_variance(a, groups),
         worst_tenth=measures.worst_tenth(a),
         best_tenth=measures.best_tenth(a),

@@ -1,0 +1,103 @@
+"""Commands for looking at results: compare, report, watch, export."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gifair_ray.errors import BadInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WIDE = 120  # columns of a terminal that shows a row per label
+FORMATS = ("csv", "markdown", "latex")
+TABLES = ("labels", "groups", "clients", "pairs")
+
+
+def add_commands(chosen: Any, common: argparse.ArgumentParser) -> None:
+    """The parsers of these commands."""
+    compare_ = chosen.add_parser("compare", parents=[common], help="runs side by side")
+    _add_runs(compare_)
+    compare_.add_argument(
+        "--table",
+        choices=TABLES,
+        help="only this: a row per label, per label and group, per client, or paired tests",
+    )
+    compare_.add_argument("--all", action="store_true", help="every figure, in a tall table")
+    compare_.add_argument("--against", metavar="LABEL", help="pair the others with this label")
+    compare_.add_argument("--target", type=float, help="accuracy to reach (default: all reach it)")
+    compare_.add_argument("--format", choices=FORMATS, help="print this instead of a table")
+    compare_.add_argument(
+        "-o", "--output", metavar="FILE", help="write to a file: .csv, .md, .tex or .arrow"
+    )
+    compare_.add_argument("--plot", metavar="FILE", help="draw the groups' accuracies, PNG or SVG")
+    compare_.set_defaults(do=compare)
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
+    parser.add_argument("--split", choices=("train", "val", "test"), default="test")
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Runs side by side: mean and spread over seeds, groups, and paired tests."""
+    from gifair_ray.analysis import compare_groups, open_runs, write
+    from gifair_ray.analysis.render import WRITERS
+    from gifair_ray.cli.commands import save
+
+    runs = open_runs(arguments.runs)
+    if arguments.output or arguments.format:
+        table = _table(runs, arguments, arguments.table or "labels")
+        if arguments.output:
+            write(table, arguments.output)
+            print(arguments.output)
+        if arguments.format:
+            sys.stdout.write(WRITERS[arguments.format](table))
+    else:
+        _show(runs, arguments)
+    if arguments.plot:
+        save(compare_groups(runs, arguments.split), arguments.plot)
+
+
+def _table(runs: list[Any], arguments: argparse.Namespace, which: str) -> pa.Table:
+    from gifair_ray import analysis
+
+    if which == "labels":
+        return analysis.compare(runs, arguments.split, arguments.target)
+    if which == "groups":
+        return analysis.compare_by_group(runs, arguments.split)
+    if which == "pairs":
+        return analysis.pairs(runs, arguments.against, arguments.split)
+    if len(runs) > 1:
+        raise BadInput(f"--table clients is about one run, and there are {len(runs)}: name one")
+    return analysis.by_client(runs[0])
+
+
+def _show(runs: list[Any], arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from gifair_ray.analysis import render, render_groups, render_paired
+    from gifair_ray.analysis.render import render_rows
+
+    console = Console()
+    if not console.is_terminal:  # a file has room for all columns
+        console.width = max(console.width, WIDE)
+    labels = {run.manifest["label"] for run in runs}
+    only = arguments.table
+    if only in (None, "labels"):
+        table = _table(runs, arguments, "labels")
+        narrow = console.width < WIDE
+        console.print(render(table, tall=narrow, everything=arguments.all))
+    if only in (None, "groups"):
+        console.print(render_groups(_table(runs, arguments, "groups")))
+    if only == "clients":
+        console.print(render_rows(_table(runs, arguments, "clients")))
+    if only == "pairs" or (only is None and len(labels) > 1):
+        table = _table(runs, arguments, "pairs")
+        if len(table) or only:
+            console.print(render_paired(table))
+    if only is None and len(runs) == 1:
+        print(f"Per client: gifair compare {Path(arguments.runs[0])} --table clients")
