@@ -84,6 +84,7 @@ GROUPS: Sequence[Column] = (
     Column("effective_weight", "1", "sum of ω_k m_k, with the multipliers"),
     Column("effective_share", "1", "share of all effective weight", PERCENT, "effect.\n%"),
     Column("weight_ratio", "1", "weight_share / p", LOSS),
+    Column("effective_ratio", "1", "effective_share / p", LOSS),
     Column("staleness", "versions", "mean of aggregated dispatches"),
     Column("turnaround_s", "s", "mean, from sending to arrival"),
 )

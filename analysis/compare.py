@@ -138,7 +138,8 @@ def over_seeds(
         line[f"{column.name}_sd"] = None
         if len(values) > 1 and math.isfinite(mean):
             squares = math.fsum((value - mean) ** 2 for value in values)
-            line[f"{column.name}_sd"] = math.sqrt(squares / (len(values) - 1))
+            alike = min(values) == max(values)  # whose mean may be rounded
+            line[f"{column.name}_sd"] = 0.0 if alike else math.sqrt(squares / (len(values) - 1))
     return line
 
 

@@ -61,7 +61,8 @@ def paired(
 
     The standard error is that of the mean of the differences, s/√n over n seeds; low and high are
     a 95 % bootstrap interval of that mean (`resampling.interval`), and the p-value is that of a
-    sign-flip test (`resampling.sign_flip`). They are null for one seed.
+    sign-flip test (`resampling.sign_flip`). They are null for one seed, the interval for less than
+    four.
     """
     one, other = _by_seed(before, split), _by_seed(after, split)
     if not one.keys() & other.keys():
@@ -135,8 +136,8 @@ def _difference(d: Sequence[float]) -> dict[str, float | None]:
     return {
         "difference": mean,
         "standard_error": math.sqrt(math.fsum((x - mean) ** 2 for x in d) / (n - 1) / n),
-        "low": low,
-        "high": high,
+        "low": None if math.isnan(low) else low,
+        "high": None if math.isnan(high) else high,
         "p_value": sign_flip(d),
     }
 

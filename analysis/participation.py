@@ -24,7 +24,9 @@ COUNTS = ("selected", "completed", *CAUSES)
 SUMS = (*COUNTS, "busy_s", "wasted_s", "bytes", "wasted_bytes", "weight")
 EFFECTIVE = "effective_weight"
 MEANS = ("staleness", "turnaround_s")
-SHARES = ("weight_share", "effective_share", "weight_ratio", "completed_share")
+SHARES = (
+    "weight_share", "effective_share", "weight_ratio", "effective_ratio", "completed_share",
+)  # fmt: skip
 BATCH = 1 << 20  # rows of `dispatches` that are looked at together
 
 _ABOUT = {
@@ -36,6 +38,7 @@ _ABOUT = {
     "weight_share": ("1", "share of all aggregation weight"),
     "effective_share": ("1", "share of all effective weight"),
     "weight_ratio": ("1", "weight_share / p; 1: as much as its data would give it"),
+    "effective_ratio": ("1", "effective_share / p; 1: as much as its data would give it"),
     "completed_share": ("1", "completed / selected"),
 }
 
@@ -109,6 +112,7 @@ def by_group(run: RunTables) -> pa.Table:
         "weight_share": share,
         "effective_share": effective,
         "weight_ratio": _ratio(share, p),
+        "effective_ratio": _ratio(effective, p),
         "completed_share": _ratio(sums["completed"], sums["selected"]),
     }
     columns_out = [

@@ -14,20 +14,21 @@ from statistics import NormalDist
 import numpy as np
 
 GRID = 4096  # cells from the smallest to the largest value
+FEWEST = 4  # values that have an interval
 MOST_FLIPS = 20  # numbers whose 2^n sign flips are all looked at
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """A bootstrap interval for the mean of independent values; nan for fewer than two.
+    """A bootstrap interval for the mean of independent values; nan for fewer than four.
 
     The expanded percentile interval: percentiles of the bootstrap distribution, taken further out
     so that few values are covered as Student's t would cover them. The plain bootstrap takes the
     variance for known, and is a factor √((n−1)/n) too narrow besides. No interval of this kind
     reaches beyond the smallest and the largest value: of means of five normal values it covers
-    some 91 in 100 (the plain one: 82), of ten or more 95, but of three only 75.
+    some 91 in 100 (the plain one: 82), of ten or more 95, but of three only 75; so three have none.
     """
     n = len(values)
-    if n < 2:
+    if n < FEWEST:
         return math.nan, math.nan
     low, high = min(values), max(values)
     if low == high or not math.isfinite(high - low):

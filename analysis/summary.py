@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,16 @@ class Summary:
     rows: tuple[Row, ...]
 
 
+def default_split(runs: Iterable[RunTables]) -> str:
+    """The split to look at: test, if any run has results of it, else train."""
+    for run in runs:
+        table = run.table("evaluations").select(["split", "samples"])
+        measured = pc.and_(pc.equal(table["split"], "test"), pc.greater(table["samples"], 0))
+        if pc.any(measured).as_py():
+            return "test"
+    return "train"
+
+
 def summarise(run: RunTables, split: str = "test") -> Summary:
     """The figures at the last evaluation of the split. Clients count the same unless said so.
 
@@ -106,16 +117,16 @@ def summarise(run: RunTables, split: str = "test") -> Summary:
     )
 
 
-def accuracies(run: RunTables, split: str, model: str) -> measures.Array:
-    """The clients' accuracies at the last evaluation; empty where there is none."""
+def client_results(run: RunTables, split: str, model: str) -> tuple[measures.Array, measures.Array]:
+    """The clients' accuracies (nan where the task has none) and losses at the last evaluation."""
     table = run.table("evaluations")
     wanted = pc.and_(pc.equal(table["split"], split), pc.equal(table["model"], model))
     table = table.filter(pc.and_(wanted, pc.greater(table["samples"], 0)))
     if model == "personal":
         table = table.filter(table["selected_ever"])
-    table = table.filter(pc.is_valid(table["correct"]))
     last = table.filter(pc.equal(table["evaluation"], pc.max(table["evaluation"])))
-    return last["correct"].to_numpy() / last["samples"].to_numpy()
+    correct = pc.fill_null(pc.cast(last["correct"], pa.float64()), math.nan).to_numpy()
+    return correct / last["samples"].to_numpy(), pc.fill_null(last["loss"], math.nan).to_numpy()
 
 
 def _row(model: str, rows: pa.Table, run: RunTables) -> Row:
