@@ -7,6 +7,7 @@ queried together. Tables are written batch by batch, whatever their size.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -133,17 +134,26 @@ def _to_tensorboard(runs: Sequence[RunTables], out: str) -> None:
 
 
 def _to_mlflow(runs: Sequence[RunTables], out: str) -> None:
-    """A run per run, in the experiment of the scenario's name; timestamps are virtual."""
+    """A run per run, in the experiment of the scenario's name; timestamps are virtual.
+
+    `out` is the address of a tracking server, or a new file: a database of MLflow.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would call home
     mlflow = optional("mlflow", "mlflow")
-    address = out if "://" in out else _new(out).absolute().as_uri()
-    client = mlflow.MlflowClient(tracking_uri=address)
+    artifacts = None
+    if "://" not in out:
+        optional("sqlalchemy", "mlflow")
+        file = _new(out).absolute()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        out, artifacts = f"sqlite:///{file}", file.with_suffix(".artifacts").as_uri()
+    client = mlflow.MlflowClient(tracking_uri=out)
     for run in runs:
         told = run.manifest
         found = client.get_experiment_by_name(told["name"])
-        where = found.experiment_id if found else client.create_experiment(told["name"])
+        where = found.experiment_id if found else client.create_experiment(told["name"], artifacts)
         made = client.create_run(where, run_name=name_of(run), start_time=0)
-        params = {"seed": told["seed"], "algorithm": told["algorithm"], **run.settings}
-        params = [mlflow.entities.Param(key, str(value)[:500]) for key, value in params.items()]
+        settings = {"seed": told["seed"], "algorithm": told["algorithm"], **run.settings}
+        params = [mlflow.entities.Param(key, str(value)[:500]) for key, value in settings.items()]
         metrics = [
             mlflow.entities.Metric(_plain(tag), value, round(1000 * time_s), version)
             for tag, version, time_s, value in scalars(run)

@@ -107,7 +107,7 @@ def _known(value: float) -> float:
 
 def _rows(one: Figures, other: Figures) -> list[dict[str, object]]:
     seeds = sorted(one.keys() & other.keys())
-    rows = []
+    rows: list[dict[str, object]] = []
     for model in one[seeds[0]]:
         for measure, unit, factor in _MEASURES:
             x = [factor * one[seed][model][measure] for seed in seeds if model in one[seed]]

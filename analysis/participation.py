@@ -7,7 +7,6 @@ come from `dispatches`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,16 +71,10 @@ def by_client(run: RunTables) -> pa.Table:
     clients = run.table("clients")
     rows, columns = _counted(run)
     about = {name: clients[name] for name in ("client", "name", "group", "group_name", "p")}
-    return pa.table({**about, **_picked(rows, columns)}, schema=_CLIENTS)
-
-
-def _picked(rows: Array, columns: Mapping[str, Array]) -> dict[str, pa.Array]:
-    out = {}
-    for field in _CLIENTS:
-        if field.name in columns:
-            values = columns[field.name][rows]
-            out[field.name] = pa.array(values, field.type, mask=np.isnan(values))
-    return out
+    counted = {
+        f.name: _column(columns[f.name][rows], f.type) for f in _CLIENTS if f.name in columns
+    }
+    return pa.table({**about, **counted}, schema=_CLIENTS)
 
 
 def by_group(run: RunTables) -> pa.Table:
@@ -102,7 +95,7 @@ def by_group(run: RunTables) -> pa.Table:
         _ratio(sums[name], np.full(d, sums[name].sum())) for name in ("weight", EFFECTIVE)
     )
     names = {g: n or f"group {g}" for g, n in _pairs(clients)}
-    found = {
+    found: dict[str, Any] = {
         "group": numbers,
         "group_name": [names[int(number)] for number in numbers],
         "clients": np.bincount(place, minlength=d),
@@ -115,15 +108,13 @@ def by_group(run: RunTables) -> pa.Table:
         "effective_ratio": _ratio(effective, p),
         "completed_share": _ratio(sums["completed"], sums["selected"]),
     }
-    columns_out = [
-        pa.array(
-            values,
-            field.type,
-            mask=np.isnan(values) if pa.types.is_floating(field.type) else None,
-        )
-        for field, values in ((field, found[field.name]) for field in _GROUPS)
-    ]
-    return pa.table(columns_out, schema=_GROUPS)
+    return pa.table([_column(found[field.name], field.type) for field in _GROUPS], schema=_GROUPS)
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """An array of a table, in which nan is null."""
+    unknown = np.isnan(values) if pa.types.is_floating(kind) else None
+    return pa.array(values, kind, mask=unknown)
 
 
 def totals(run: RunTables) -> dict[str, float]:
@@ -133,7 +124,8 @@ def totals(run: RunTables) -> dict[str, float]:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    return np.divide(above, below, out=np.full(len(above), np.nan), where=below != 0)
+    unknown = np.full(len(above), np.nan)
+    return np.divide(above, below, out=unknown, where=below != 0)
 
 
 def _pairs(clients: pa.Table) -> Any:
@@ -209,4 +201,5 @@ def _add(
 
 
 def _floats(column: pa.Array) -> Array:
-    return pc.cast(pc.fill_null(column, 0), pa.float64()).to_numpy(zero_copy_only=False)
+    values: Array = pc.cast(pc.fill_null(column, 0), pa.float64()).to_numpy(zero_copy_only=False)
+    return values

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gifair_ray.analysis import columns
 from gifair_ray.analysis.columns import PLAIN, Column
+from gifair_ray.analysis.participation import CAUSES
 from gifair_ray.errors import BadInput
 
 
@@ -75,7 +76,7 @@ def render_groups(table: pa.Table) -> Table:
     shown = [
         c
         for c in columns.GROUPS
-        if c.heading and (c.name not in columns.CAUSES or any(row[c.name] for row in rows))
+        if c.heading and (c.name not in CAUSES or any(row[c.name] for row in rows))
     ]
     out.add_column("label", overflow="fold", min_width=8)
     out.add_column("group", overflow="fold", min_width=8)

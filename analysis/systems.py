@@ -126,8 +126,8 @@ def fronts(comparison: pa.Table) -> pa.Table:
 def _beats(other: dict[str, Any], row: dict[str, Any], cost: str, gap: str) -> bool:
     if other[gap] is None or other[cost] is None:
         return False
-    no_worse = other[cost] <= row[cost] and other[gap] <= row[gap]
-    return no_worse and (other[cost] < row[cost] or other[gap] < row[gap])
+    theirs, mine = (other[cost], other[gap]), (row[cost], row[gap])
+    return theirs != mine and all(a <= b for a, b in zip(theirs, mine, strict=True))
 
 
 def repeat(about: About) -> Section:

@@ -98,6 +98,8 @@ def is_allowed(module: str, found: Import) -> bool:
         return here == "actors"
     if within(name, "matplotlib"):
         return module == "gifair_ray.analysis.plots"
+    if within(name, "plotly"):
+        return module in (f"gifair_ray.analysis.{m}" for m in ("figures", "gantt", "style"))
     if within(name, "torch"):
         if within(module, "gifair_ray.learners"):
             return True
@@ -203,6 +205,8 @@ def test_ray_and_torch_are_imported_where_they_should_be():
         ("gifair_ray.analysis.load", "from gifair_ray.scenario import Scenario"),
         ("gifair_ray.analysis.load", "from gifair_ray import objective"),
         ("gifair_ray.analysis.load", "import matplotlib"),
+        ("gifair_ray.analysis.views", "import plotly.graph_objects as go"),
+        ("gifair_ray.engine", "import plotly"),
         ("gifair_ray.analysis.load", "import actors"),
         ("gifair_ray.api", "from analysis.load import load"),
     ],
