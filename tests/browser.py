@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,20 +21,38 @@ def chromium() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
+FLAGS = [
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+    "--disable-extensions",
+    "--mute-audio",
+    "--force-color-profile=srgb",
+]
+# The pipe of the DevTools is file descriptors 3 and 4.
+LAUNCH = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 100) for fd in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
 class Browser:
     """One page. `errors` collects what its console complains about."""
 
     def __init__(self, program: str, profile: Path) -> None:
         read_in, self._out = os.pipe()
         self._in, write_out = os.pipe()
-        flags = (
-            "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --no-first-run "
-            "--disable-dev-shm-usage --disable-background-networking --hide-scrollbars "
-            "--disable-extensions --mute-audio --force-color-profile=srgb"
-        )
-        command = f'exec "$0" {flags} --user-data-dir="$1" about:blank 3<&{read_in} 4>&{write_out}'
+        command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
-            ["sh", "-c", command, program, str(profile)],
+            [sys.executable, "-c", LAUNCH, str(read_in), str(write_out), *command],
             pass_fds=(read_in, write_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -43,6 +62,13 @@ class Browser:
         self._buffer, self._last, self._session = b"", 0, None
         self.errors: list[str] = []
         self.requests: list[str] = []
+        try:
+            self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self) -> None:
         targets = self.do("Target.getTargets")["targetInfos"]
         page = next(t["targetId"] for t in targets if t["type"] == "page")
         self._session = self.do("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
