@@ -21,6 +21,7 @@ from gifair_ray.results import (
     conform,
     known,
     read_manifest,
+    read_parts,
     read_table,
 )
 from gifair_ray.tables import TABLES
@@ -81,6 +82,14 @@ class RunTables:
             return self.tables.get(name, TABLES[known(name)].empty_table())
         assert self.folder is not None
         return read_table(self.folder, name)
+
+    def parts(self, name: str) -> Iterator[pa.Table]:
+        """The same, part by part: for tables that are larger than what may stay in memory."""
+        if self.tables is not None:
+            yield self.table(name)
+        else:
+            assert self.folder is not None
+            yield from read_parts(self.folder, name)
 
 
 def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -156,13 +156,13 @@ def _counted(run: RunTables, only_sums: bool = False) -> tuple[Array, dict[str, 
 
 def _from_dispatches(run: RunTables, width: int, all_of_it: bool) -> dict[str, Array]:
     """Sums by client number, batch by batch; the means of those that were aggregated."""
-    table = run.table("dispatches")
     wanted = ["client", "outcome", "staleness", "send_s", "arrival_s", "weight", "tilt"]
     if all_of_it:
         wanted += ["start_s", "end_s", "bytes_down", "bytes_up"]
     sums = {name: np.zeros(width) for name in (*SUMS, EFFECTIVE, *MEANS)}
     done = np.zeros(width)
-    for batch in table.select(wanted).to_batches(max_chunksize=BATCH):
+    parts = (part.select(wanted) for part in run.parts("dispatches"))
+    for batch in (batch for part in parts for batch in part.to_batches(max_chunksize=BATCH)):
         client = batch["client"].to_numpy()
         if len(client) and client.max() >= width:
             raise BadInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from gifair_ray.analysis.load import RunTables
 from gifair_ray.analysis.summary import group_names
 from gifair_ray.errors import BadInput
+from gifair_ray.tables import TABLES
 
 MOST_DISPATCHES = 600
 MOST_CLIENTS = 60
@@ -37,9 +39,10 @@ def timeline(run: RunTables, rounds: tuple[int, int] | None = None) -> Stretch |
     first, last = rounds if rounds is not None else (1, MOST_ROUNDS)
     if not 1 <= first <= last:
         raise BadInput(f"rounds {first} to {last} are no stretch: give first and last, from 1 on")
-    table = run.table("dispatches")
-    inside = pc.and_(pc.greater_equal(table["round"], first), pc.less_equal(table["round"], last))
-    table = table.filter(inside)
+    table = pa.concat_tables(
+        part.filter(_between(part["round"], first, last))
+        for part in chain(run.parts("dispatches"), [TABLES["dispatches"].empty_table()])
+    )
     if not len(table):
         return None
     last = min(last, pc.max(table["round"]).as_py())
@@ -56,11 +59,13 @@ def timeline(run: RunTables, rounds: tuple[int, int] | None = None) -> Stretch |
             f"rounds {first} to {last} have {len(table)} dispatches, too many to draw: give fewer"
         )
     made = run.table("rounds")
-    made = made.filter(
-        pc.and_(pc.greater_equal(made["round"], first), pc.less_equal(made["round"], last))
-    )
+    made = made.filter(_between(made["round"], first, last))
     updates = tuple(made["time_s"].to_pylist())
     return Stretch(first, last, _rows(run, table), updates, len(everybody) - len(shown))
+
+
+def _between(column: pa.ChunkedArray, first: int, last: int) -> pa.ChunkedArray:
+    return pc.and_(pc.greater_equal(column, first), pc.less_equal(column, last))
 
 
 def _readable(table: pa.Table) -> int:
