@@ -124,8 +124,9 @@ def totals(run: RunTables) -> dict[str, float]:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    unknown = np.full(len(above), np.nan)
-    return np.divide(above, below, out=unknown, where=below != 0)
+    ratio: Array = np.full(len(above), np.nan)
+    np.divide(above, below, out=ratio, where=below != 0)
+    return ratio
 
 
 def _pairs(clients: pa.Table) -> Any:

@@ -23,6 +23,7 @@ myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "README.md"]
 highlight_language = "none"
+smartquotes = False
 
 html_theme = "furo"
 html_title = "gifair-ray"

@@ -23,7 +23,7 @@ from gifair_ray.scenarios.load import names, summary
 from gifair_ray.tables import TABLES
 
 _TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
-_LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
+_LIMITS = {"ge": "≥\u00a0{}", "gt": ">\u00a0{}", "le": "≤\u00a0{}", "lt": "<\u00a0{}"}
 
 
 def write_reference(folder: Path) -> None:
@@ -79,7 +79,7 @@ def _section(name: str, field: FieldInfo, kind: type[BaseModel]) -> Iterator[str
         yield from ["All of them have:", "", *_table(members[0], f"{name}.", only=shared), ""]
     for member, made in zip(kind.names(), members, strict=True):
         yield from [f"({name}-{member})=", ""]
-        yield from [f'### {name}.{kind.key} = "{member}"', "", _doc(made), ""]
+        yield from [f'### `{name}.{kind.key} = "{member}"`', "", _doc(made), ""]
         own = set(made.model_fields) - shared - {kind.key}
         if own:
             yield from [*_table(made, f"{name}.", only=own), ""]

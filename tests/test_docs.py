@@ -136,7 +136,7 @@ def test_every_scenario_key_is_told_with_its_meaning(generated):
     for key in set(keys(Scenario)):
         name = key.rpartition(".")[2]
         if name in ("kind", "source") and key.count(".") == 1:
-            assert re.search(rf"### {re.escape(key)} = |`{re.escape(key)}` is one of", page), key
+            assert re.search(rf"### `{re.escape(key)} = |`{re.escape(key)}` is one of", page), key
         else:
             assert rows.get(key), key
     assert "<class" not in page
