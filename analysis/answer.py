@@ -31,27 +31,30 @@ def answer(comparison: pa.Table, groups: pa.Table, pairs: pa.Table | None) -> li
     if best["label"] == against:
         others = sorted((r for r in known if r["label"] != against), key=lambda row: row[gap])
         return [
-            f"No setting is fairer than {against}, with {_gap(best, gap)}; the next is "
-            f"{others[0]['label']} with {_gap(others[0], gap)}.",
+            f"No setting is fairer than “{against}”, with {_gap(best, gap)}; the next, "
+            f"“{others[0]['label']}”, has {_size(others[0], gap)}.",
             *_changes(pairs, others[0]["label"], against, gap),
         ]
     return [
-        f"Fairest is {best['label']}, with {_gap(best, gap)}; {against} has "
-        f"{_gap(next(r for r in lines if r['label'] == against), gap)}.",
+        f"Fairest is “{best['label']}”, with {_gap(best, gap)}; “{against}” has "
+        f"{_size(next(r for r in lines if r['label'] == against), gap)}.",
         *_changes(pairs, best["label"], against, gap),
     ]
 
 
 def _gap(row: dict[str, Any], gap: str) -> str:
+    of = "groups" if gap == "discrepancy" else "groups' losses"
+    return f"{_size(row, gap)} between the best and the worst of the {of}"
+
+
+def _size(row: dict[str, Any], gap: str) -> str:
     if row[gap] is None:
         return "no result yet"
-    if gap == "discrepancy":
-        return f"{100 * row[gap]:.1f} points between the best and the worst group"
-    return f"{row[gap]:.3g} between the losses of the best and the worst group"
+    return f"{100 * row[gap]:.1f} points" if gap == "discrepancy" else f"{row[gap]:.3g}"
 
 
 def _alone(row: dict[str, Any], groups: pa.Table, gap: str) -> str:
-    told = f"{row['label']}: {_gap(row, gap)}"
+    told = f"“{row['label']}”: {_gap(row, gap)}"
     mine = [
         g for g in groups.to_pylist() if g["label"] == row["label"] and g["accuracy"] is not None
     ]
@@ -77,7 +80,7 @@ def _changes(pairs: pa.Table, label: str, against: str, gap: str) -> list[str]:
         return []
     seeds = rows[next(m for m in wanted if m in rows)]["seeds"]
     with_what = f"over {seeds} seeds that both were run with" if seeds > 1 else "on one seed"
-    lines = [f"{label} against {against}, {with_what}: " + "; ".join(told) + "."]
+    lines = [f"“{label}” against “{against}”, {with_what}: " + "; ".join(told) + "."]
     if seeds < FEWEST:
         lines.append(
             f"{seeds} seed{'s are' if seeds > 1 else ' is'} too few for an interval: run at least "

@@ -139,7 +139,7 @@ def rank_curves(table: pa.Table, what: str, over: str = "rounds", height: int = 
     """
     x_title, x_factor = _x_axis(table, over)
     _, title, factor = RANKS[what]
-    made = figure(height, x_title, title)
+    made = figure(height, x_title, title, showlegend=True)
     made.update_yaxes(rangemode="tozero")
     for i, label in enumerate(dict.fromkeys(table["label"].to_pylist())):
         rows = table.filter(pc.equal(table["label"], label)).to_pydict()
@@ -176,6 +176,7 @@ def outcomes(table: pa.Table) -> go.Figure:
                 hovertemplate=f"{name}: %{{x:.1f}} % (%{{customdata:.4g}} dispatches)<extra></extra>",  # noqa: E501
             )  # fmt: skip
     made.update_xaxes(range=[0, 100])
+    made.update_layout(legend_traceorder="normal")
     return made
 
 

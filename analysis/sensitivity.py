@@ -29,7 +29,11 @@ def sensitivity(runs: Sequence[RunTables], comparison: pa.Table) -> pa.Table:
     Runs without a λ, such as FedAvg's, are the point 0 of every series that shares what is not
     about weighting. `comparison` is the result of `compare` for these runs.
     """
-    lines = {row["label"]: row for row in comparison.to_pylist() if row["model"] == "global"}
+    lines = {
+        row["label"]: row
+        for row in comparison.to_pylist()
+        if row["model"] == "global" and row["lambda_fraction"] is not None
+    }
     firsts = {label: of[0] for label, of in by_label(runs).items() if label in lines}
     fair = {label: run for label, run in firsts.items() if lambda_fraction(run) > 0}
     keys = _varied(list(firsts.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gifair_ray.analysis import open_runs
+import gifair_ray
+from gifair_ray.analysis import RunTables, open_runs
 from gifair_ray.analysis.report import content, page, report
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
+from gifair_ray.tables import TABLES
 from tests.browser import Browser, chromium
 from tests.by_hand import small_run
 
@@ -102,15 +105,16 @@ def test_a_sweep_has_every_section_and_every_figure_its_table_and_a_sentence(fol
 
 
 def test_the_answer_comes_first(folders):
-    told = content(open_runs(folders["lambda"]))
-    first, *more = told["sections"][0]["answer"]
-    assert re.match(
-        r"(Fairest is λ 0\.\d|No setting is fairer than FedAvg), with \d+\.\d points", first
-    )
+    page_ = content(open_runs(folders["lambda"]))
+    first, *more = page_["sections"][0]["answer"]
+    told = r"(Fairest is “λ 0\.\d”|No setting is fairer than “FedAvg”), with \d+\.\d points "
+    assert re.match(told, first)
     assert "over 4 seeds that both were run with" in more[0]
     assert "95 % interval" in more[0]
     alone = content(open_runs(folders["lambda"] / "FedAvg-seed0"))
-    assert re.match(r"FedAvg: \d+\.\d points .* mean of clients", alone["sections"][0]["answer"][0])
+    assert re.match(
+        r"“FedAvg”: \d+\.\d points .* mean of clients", alone["sections"][0]["answer"][0]
+    )
 
 
 def test_one_run_is_enough(folders):
@@ -152,12 +156,44 @@ def test_tasks_without_accuracies_and_runs_without_evaluations(tmp_path, capsys)
         command = ["run", str(scenario), "--backend", "local", "--quiet", *more, "--out"]
         assert main([*command, str(tmp_path / name)]) == 0
     told = sections(content(open_runs(tmp_path / "losses")))
-    assert "between the losses" in told["summary"]["answer"][0]
+    assert "of the groups' losses" in told["summary"]["answer"][0]
     assert {plot["when"]["show"] for plot in told["over-time"]["plots"]} == {"loss"}
     report(open_runs(tmp_path / "losses"))
     code = main(["report", str(tmp_path / "nothing"), "-o", str(tmp_path / "n.html")])
     assert code in (0, 2)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", [None, *TABLES])
+def test_a_table_that_is_not_there_yet_leaves_its_figures_out(missing):
+    """A run may be looked at when it has written any of its tables, and no others."""
+    whole = small_run()
+    tables = {name: table for name, table in whole.tables.items() if name != missing}
+    runs = [RunTables.of(tables, whole.manifest), small_run("b", seed=1)]
+    if missing in ("clients", "evaluations"):
+        with contextlib.suppress(BadInput):
+            content(runs[:1])
+    else:
+        assert content(runs[:1])["sections"]
+        assert len(content(runs)["sections"]) >= 7
+
+
+def test_every_client_a_group_of_its_own(tmp_path):
+    """d = K: of many groups, the worst, the median and the best are shown."""
+    scenario = {
+        "algorithm": "gifair-global",
+        "data": {"source": "synthetic", "clients": 40, "features": 5, "classes": 3, "samples": 12},
+        "model": {"kind": "softmax"},
+        "work": {"steps": 2},
+        "weighting": {"lambda_fraction": 0.5},
+        "stop": {"rounds": 4},
+        "evaluation": {"every": 2},
+    }
+    gifair_ray.run(scenario, backend="local", out=tmp_path / "run")
+    told = sections(content(open_runs(tmp_path / "run")))
+    table = told["over-time"]["tables"][0]
+    assert {row[1] for row in table["rows"]} == {"worst group", "median group", "best group"}
+    assert len(told["participation"]["tables"][0]["rows"]) == 40
 
 
 def test_names_cannot_break_the_page():
