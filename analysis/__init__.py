@@ -1,6 +1,7 @@
-"""What happened: read the tables of runs, measure, compare and plot.
+"""What happened: read the tables of runs, measure, compare and show.
 
-`plots` and the two figures in it need matplotlib, which is imported when they are first used.
+`plots` and the two figures in it need matplotlib, which is imported when they are first used. The
+report (`report`) and its figures (`figures`, `gantt`) need plotly, and are imported by name.
 """
 
 if __name__ != "gifair_ray.analysis":

@@ -5,8 +5,6 @@ Every function returns a `plotly.graph_objects.Figure` that can be changed, show
 
 from __future__ import annotations
 
-import html
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +21,8 @@ from gifair_ray.analysis.style import (
     faint,
     figure,
     hours_unit,
+    told_apart,
+    wrapped,
 )
 
 PERCENT = {"accuracy": 100.0}
@@ -50,10 +50,13 @@ def curves(
         if not x:
             continue
         line = {"color": colour(i), "width": 2, "dash": DASHES[i % len(DASHES)]}
-        bounds = [_times(rows[f"{what}_{end}"], factor) for end in ("high", "low")]
-        if max(rows["seeds"]) > 1:
+        known = [i for i, value in enumerate(rows[what]) if value is not None]
+        edge = [(x[i], rows[f"{what}_high"][i]) for i in known]
+        edge += [(x[i], rows[f"{what}_low"][i]) for i in reversed(known)]
+        if max(rows["seeds"]) > 1 and edge:
             made.add_scatter(
-                x=x + x[::-1], y=bounds[0] + bounds[1][::-1], fill="toself", mode="lines",
+                x=[at for at, _ in edge], y=[value * factor for _, value in edge],
+                fill="toself", mode="lines",
                 fillcolor=faint(colour(i), 0.18), line={"width": 0}, hoverinfo="skip",
                 legendgroup=group, showlegend=False, name=wrapped(group),
             )  # fmt: skip
@@ -75,7 +78,7 @@ def distribution(table: pa.Table) -> go.Figure:
     factor = 100.0 if graded else 1.0
     title = "accuracy of a client (%)" if graded else "loss of a client"
     made = figure(90 + 34 * len(rows), title, "", showlegend=True)
-    y = [wrapped(row["label"], 20) for row in rows]
+    y = told_apart([row["label"] for row in rows], 20)
     ends = {e: [row[f"q{e}"] * factor for row in rows] for e in (0, 10, 25, 50, 75, 90, 100)}
     made.add_box(
         y=y, lowerfence=ends[10], q1=ends[25], median=ends[50], q3=ends[75], upperfence=ends[90],
@@ -289,9 +292,3 @@ def _top(table: pa.Table, what: str) -> float:
 def _least(table: pa.Table, what: str) -> float:
     found = pc.min(table[f"{what}_low"]).as_py()
     return 0.0 if found is None else float(found)
-
-
-def wrapped(text: str, width: int = 28) -> str:
-    """A user's text, safe in a figure: no markup, and lines that are not too long."""
-    lines = textwrap.wrap(text, width) or [""]
-    return "<br>".join(html.escape(line, quote=False) for line in lines[:3])

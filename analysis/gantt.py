@@ -6,8 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from gifair_ray.analysis.figures import wrapped
-from gifair_ray.analysis.style import GREY, OUTCOME, colour, faint, figure
+from gifair_ray.analysis.style import GREY, OUTCOME, colour, faint, figure, wrapped
 from gifair_ray.analysis.timeline import Stretch
 
 UNITS = (("h", 3600.0, 4 * 3600.0), ("min", 60.0, 600.0), ("s", 1.0, 0.0))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from rich import box
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -97,7 +98,8 @@ def render_rows(table: pa.Table) -> Table:
     kept = [name for name in table.column_names if any(table[name].to_pylist())]
     for name in kept:
         text = pa.types.is_string(table.schema.field(name).type)
-        out.add_column(name.replace("_", " "), justify="left" if text else "right")
+        justify: JustifyMethod = "left" if text else "right"
+        out.add_column(name.replace("_", " "), justify=justify, overflow="fold")
     for row in table.select(kept).to_pylist():
         out.add_row(*(Text(_plain(value)) for value in row.values()))
     return out

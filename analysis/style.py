@@ -6,6 +6,9 @@ whatever is told by colour is told by a mark, a dash or a pattern too.
 
 from __future__ import annotations
 
+import html
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -76,3 +79,18 @@ def hours_unit(longest_h: float) -> tuple[str, float]:
 def plotting_library() -> str:
     """The source of plotly.js, from the package."""
     return str(get_plotlyjs())
+
+
+def wrapped(text: str, width: int = 28) -> str:
+    """A user's text, safe in a figure: no markup, and lines that are not too long."""
+    lines = textwrap.wrap(text, width) or [""]
+    return "<br>".join(html.escape(line, quote=False) for line in lines[:3])
+
+
+def told_apart(texts: Sequence[str], width: int) -> list[str]:
+    """The texts wrapped; those that are cut to the same words have a number."""
+    found: list[str] = []
+    for text in texts:
+        short = wrapped(text, width)
+        found.append(f"{short} ({len(found) + 1})" if short in found else short)
+    return found

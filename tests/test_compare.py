@@ -31,7 +31,9 @@ from gifair_ray.analysis import (
 from gifair_ray.analysis.columns import GROUPS, LABELS
 from gifair_ray.analysis.load import RunTables, distinct, natural
 from gifair_ray.analysis.resampling import interval, sign_flip, t_quantile
+from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
+from gifair_ray.results import write_segment
 from tests.by_hand import COUNTED, MB, small_run
 from tests.profiles import examples
 
@@ -364,3 +366,60 @@ def test_terminal_tables_tell_groups_and_pairs(two):
     everything = shown(render(compare(two), everything=True), 100)
     for column in LABELS:
         assert column.name.replace("_", " ") in everything
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def stored(run, folder):
+    """The run in a folder, as the engine would leave it."""
+    for name, table in run.tables.items():
+        if len(table):
+            write_segment(folder, name, 0, table)
+    (folder / "manifest.json").write_text(json.dumps(dict(run.manifest)), encoding="utf-8")
+    return str(folder)
+
+
+def test_the_command_shows_settings_groups_and_pairs(tmp_path, capsys):
+    folder = tmp_path / "study"
+    for seed in range(2):
+        stored(small_run("FedAvg", seed, plain=True), folder / f"a{seed}")
+        stored(small_run("GIFAIR", seed, BETTER), folder / f"b{seed}")
+    assert main(["compare", str(folder)]) == 0
+    out = capsys.readouterr().out
+    for title in ("Last evaluation, split test", "Groups: results", "Against FedAvg, seed by seed"):
+        assert title in out
+    assert main(["compare", str(folder), "--against", "GIFAIR", "--table", "pairs"]) == 0
+    assert "Against GIFAIR" in capsys.readouterr().out
+    assert main(["compare", str(folder / "a0")]) == 0
+    out = capsys.readouterr().out
+    assert "Groups: results" in out
+    assert "--table clients" in out
+    assert "Against" not in out
+    assert main(["compare", str(folder / "a0"), "--table", "clients"]) == 0
+    assert "wasted s" in capsys.readouterr().out
+    assert main(["compare", str(folder), "--table", "clients"]) == 2
+    assert "there are 4: name one" in capsys.readouterr().err
+    assert main(["compare", str(folder), "--against", "x"]) == 2
+    assert "no label 'x'" in capsys.readouterr().err
+
+
+def test_the_command_writes_any_table_in_any_format(tmp_path, capsys):
+    folder = stored(small_run(), tmp_path / "run")
+    assert main(["compare", folder, "--format", "csv", "--table", "groups"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["group_name"] for row in rows] == ["a", "b"]
+    for ending in ("csv", "md", "tex", "arrow"):
+        file = tmp_path / f"t.{ending}"
+        assert main(["compare", folder, "-o", str(file)]) == 0
+        assert capsys.readouterr().out == f"{file}\n"
+        assert file.stat().st_size > 500
+    assert main(["compare", folder, "-o", "t.xls"]) == 2
+
+
+def test_runs_of_one_seed_are_compared_without_pairs(tmp_path, capsys):
+    folders = [stored(small_run(label), tmp_path / f"{label}{i}") for label in "AB" for i in (0, 1)]
+    assert main(["compare", *folders]) == 0
+    out = capsys.readouterr().out
+    assert "several runs of seed 0" in out
+    assert "seed by seed" not in out

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gifair_ray.analysis import RunTables, compare, figures, views
+from gifair_ray.analysis import RunTables, compare, figures, style, views
 from gifair_ray.analysis.gantt import gantt
 from gifair_ray.analysis.sensitivity import sensitivity
 from gifair_ray.analysis.systems import fronts
@@ -196,3 +196,10 @@ def test_a_gantt_chart_has_two_bars_for_a_dispatch_and_tells_outcomes_and_groups
     assert list(outcome.layout.yaxis.ticktext) == ["x · a", "y · a", "z · b"]
     patterns = {trace.marker.pattern.shape for trace in outcome.data if trace.showlegend}
     assert len(patterns) == 4  # not by colour alone
+
+
+def test_long_labels_are_cut_and_told_apart():
+    first, second = style.told_apart(["x" * 90 + "1", "x" * 90 + "2"], 20)
+    assert first != second
+    assert max(map(len, first.split("<br>"))) <= 24
+    assert style.wrapped("<b>a</b>") == "&lt;b&gt;a&lt;/b&gt;"

@@ -115,7 +115,7 @@ def _show(runs: list[Any], arguments: argparse.Namespace) -> None:
 
     console = Console()
     if not console.is_terminal:  # a file has room for all columns
-        console.width = max(console.width, WIDE)
+        console.width = max(console.width, 2 * WIDE if arguments.table == "clients" else WIDE)
     labels = {run.manifest["label"] for run in runs}
     only = arguments.table
     if only in (None, "labels"):
@@ -126,10 +126,14 @@ def _show(runs: list[Any], arguments: argparse.Namespace) -> None:
         console.print(render_groups(_table(runs, arguments, "groups")))
     if only == "clients":
         console.print(render_rows(_table(runs, arguments, "clients")))
-    if only == "pairs" or (only is None and len(labels) > 1):
-        table = _table(runs, arguments, "pairs")
-        if len(table) or only:
-            console.print(render_paired(table))
+    if only == "pairs":
+        console.print(render_paired(_table(runs, arguments, "pairs")))
+    elif only is None and len(labels) > 1:
+        hope = contextlib.nullcontext() if arguments.against else contextlib.suppress(BadInput)
+        with hope:  # runs that make no pairs, such as several of one seed
+            table = _table(runs, arguments, "pairs")
+            if len(table):
+                console.print(render_paired(table))
     if only is None and len(runs) == 1:
         print(f"Per client: gifair compare {Path(arguments.runs[0])} --table clients")
 
