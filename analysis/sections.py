@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from gifair_ray.analysis import figures, views
 from gifair_ray.analysis.answer import answer
 from gifair_ray.analysis.columns import BRIEF, LABELS, number
 from gifair_ray.analysis.section import About, Section, plot_of, table_of
 from gifair_ray.analysis.sensitivity import sensitivity as lambda_series
 
-PANELS = 12  # small figures that are shown together
+PANELS = 12  # labels that are shown together
+
+
+def _pages(labels: list[str]) -> dict[str, list[str]]:
+    """Labels by the name of the page that shows them."""
+    pages = [labels[i : i + PANELS] for i in range(0, len(labels), PANELS)]
+    return {f"{i * PANELS + 1}–{i * PANELS + len(page)}": page for i, page in enumerate(pages)}
 
 
 def summary(about: About) -> Section:
@@ -52,23 +61,24 @@ def over_time(about: About) -> Section | None:
     labels = list(dict.fromkeys(table["label"].to_pylist()))
     if not labels:
         return None
-    pages = [labels[i : i + PANELS] for i in range(0, len(labels), PANELS)]
-    names = [f"{i * PANELS + 1}–{i * PANELS + len(page)}" for i, page in enumerate(pages)]
+    pages = _pages(labels)
     graded = table["accuracy"].null_count < len(table)
     shown = ["accuracy", "loss"] if graded else ["loss"]
     overs = {"rounds": "rounds", "virtual time": "hours"}
     controls = [{"name": "show", "options": shown}, {"name": "over", "options": list(overs)}]
-    if len(pages) > 1:
-        controls.append({"name": "settings", "options": names})
-    plots = []
-    for name, page in zip(names, pages, strict=True):
-        for label in page:
-            for what in shown:
-                for told, over in overs.items():
-                    when = {"show": what, "over": told}
-                    when |= {"settings": name} if len(pages) > 1 else {}
-                    drawn = figures.curves(table, label, what, over)
-                    plots.append(plot_of(drawn, label, small=len(labels) > 1, **when))
+    controls.append({"name": "settings", "options": list(pages)})
+    plots = [
+        plot_of(
+            figures.curves(table, label, what, over),
+            label,
+            small=len(labels) > 1,
+            **{"show": what, "over": told, "settings": page},
+        )
+        for page, some in pages.items()
+        for label in some
+        for what in shown
+        for told, over in overs.items()
+    ]
     return {
         "id": "over-time",
         "title": "Groups over time",
@@ -124,10 +134,25 @@ def ranks(about: About) -> Section | None:
         return None
     overs = {"rounds": "rounds", "virtual time": "hours"}
     known = [what for what in figures.RANKS if table[what].null_count < len(table)]
+    pages = _pages(list(dict.fromkeys(table["label"].to_pylist())))
+    parts = {
+        page: table.filter(pc.is_in(table["label"], pa.array(labels)))
+        for page, labels in pages.items()
+    }
     plots = [
-        plot_of(figures.rank_curves(table, what, over), figures.RANKS[what][0], over=told)
+        plot_of(
+            figures.rank_curves(part, what, over),
+            figures.RANKS[what][0],
+            over=told,
+            settings=page,
+        )
+        for page, part in parts.items()
         for told, over in overs.items()
         for what in known
+    ]
+    controls = [
+        {"name": "over", "options": list(overs)},
+        {"name": "settings", "options": list(pages)},
     ]
     return {
         "id": "ranks",
@@ -137,7 +162,7 @@ def ranks(about: About) -> Section | None:
         "old the losses were that it went by, and δ, by which the objective it pursued missed the "
         "true one. All three are 0 with exact ranks. Click a name to hide its line, or "
         "double-click it to see it alone.",
-        "controls": [{"name": "over", "options": list(overs)}],
+        "controls": [control for control in controls if len(control["options"]) > 1],
         "plots": plots,
         "tables": [table_of("ranks", "Table behind the figures", table)],
     }

@@ -38,6 +38,7 @@ def timeline(about: About, rounds: tuple[int, int] | None) -> Section | None:
             plots.append(plot_of(gantt(stretch, by), title, run=told, colours=by))
         name = pa.array([told] * len(stretch.dispatches), pa.string())
         tables.append(stretch.dispatches.add_column(0, "run", name))
+    left_out = max(0, len(about.labels) - TIMELINES)
     controls = [{"name": "run", "options": [told for told, *_ in found]}]
     controls.append({"name": "colours", "options": ["outcome", "group"]})
     return {
@@ -47,6 +48,7 @@ def timeline(about: About, rounds: tuple[int, int] | None) -> Section | None:
         "the server has the reply or knows that none will come, full while the client computes. "
         "Dotted lines are server updates. Drag across the chart to zoom in, double-click to go "
         "back.",
+        "notes": [f"Of {left_out} further settings there is no timeline here."] * bool(left_out),
         "controls": [control for control in controls if len(control["options"]) > 1],
         "plots": plots,
         "tables": [table_of("timeline", "Table behind the figure", pa.concat_tables(tables))],

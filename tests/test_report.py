@@ -178,6 +178,16 @@ def test_a_table_that_is_not_there_yet_leaves_its_figures_out(missing):
         assert len(content(runs)["sections"]) >= 7
 
 
+def test_many_settings_are_shown_page_by_page():
+    told = sections(content([small_run(f"setting {i}", seed=0) for i in range(14)]))
+    for name in ("over-time", "ranks"):
+        (pages_,) = (c["options"] for c in told[name]["controls"] if c["name"] == "settings")
+        assert pages_ == ["1–12", "13–14"]
+        assert {plot["when"]["settings"] for plot in told[name]["plots"]} == set(pages_)
+    assert told["timeline"]["notes"] == ["Of 2 further settings there is no timeline here."]
+    assert len(told["cost"]["plots"][0]["figure"]["data"]) == 15
+
+
 def test_every_client_a_group_of_its_own(tmp_path):
     """d = K: of many groups, the worst, the median and the best are shown."""
     scenario = {
