@@ -72,7 +72,9 @@ def over_time(about: About) -> Section | None:
             figures.curves(table, label, what, over),
             label,
             small=len(labels) > 1,
-            **{"show": what, "over": told, "settings": page},
+            show=what,
+            over=told,
+            settings=page,
         )
         for page, some in pages.items()
         for label in some
