@@ -1,6 +1,7 @@
-"""What happened: read the tables of runs, measure, compare and plot.
+"""What happened: read the tables of runs, measure, compare and show.
 
-`plots` and the two figures in it need matplotlib, which is imported when they are first used.
+`plots` and the two figures in it need matplotlib, which is imported when they are first used. The
+report (`report`) and its figures (`figures`, `gantt`) need plotly, and are imported by name.
 """
 
 if __name__ != "gifair_ray.analysis":
@@ -8,9 +9,18 @@ if __name__ != "gifair_ray.analysis":
 
 from typing import TYPE_CHECKING, Any
 
-from gifair_ray.analysis.compare import Group, Row, Summary, compare, render, summarise
-from gifair_ray.analysis.load import RunTables, find_runs, load
-from gifair_ray.analysis.paired import paired, render_paired
+from gifair_ray.analysis.compare import (
+    Group,
+    Row,
+    Summary,
+    compare,
+    compare_by_group,
+    summarise,
+)
+from gifair_ray.analysis.load import RunTables, find_runs, load, open_runs
+from gifair_ray.analysis.paired import paired, pairs, render_paired
+from gifair_ray.analysis.participation import by_client, by_group
+from gifair_ray.analysis.render import render, render_groups, to_csv, to_latex, to_markdown, write
 
 if TYPE_CHECKING:
     from gifair_ray.analysis.plots import compare_groups, group_losses
@@ -20,15 +30,25 @@ __all__ = [
     "Row",
     "RunTables",
     "Summary",
+    "by_client",
+    "by_group",
     "compare",
+    "compare_by_group",
     "compare_groups",
     "find_runs",
     "group_losses",
     "load",
+    "open_runs",
     "paired",
+    "pairs",
     "render",
+    "render_groups",
     "render_paired",
     "summarise",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "write",
 ]
 
 

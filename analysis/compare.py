@@ -5,106 +5,175 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from rich import box
-from rich.table import Table
-from rich.text import Text
+import pyarrow.compute as pc
 
-from gifair_ray.analysis.load import RunTables
+from gifair_ray.analysis import columns
+from gifair_ray.analysis.course import (
+    Course,
+    bytes_at,
+    course,
+    default_target,
+    lambda_fraction,
+    rank_quality,
+)
+from gifair_ray.analysis.load import RunTables, distinct
+from gifair_ray.analysis.participation import COUNTS, by_group, totals
 from gifair_ray.analysis.summary import MODELS, Group, Row, Summary, summarise
 from gifair_ray.errors import BadInput
 
-__all__ = ["Group", "Row", "Summary", "compare", "render", "summarise"]
+__all__ = ["Group", "Row", "Summary", "all_figures", "compare", "compare_by_group", "summarise"]
 
-_ACCURACY, _SQUARED, _LOSS, _PLAIN = "accuracy", "accuracy²", "loss", "plain"
-
-# column of the table, its unit, its heading in the terminal ("": not shown) and how it is written
-_FIGURES = (
-    ("rounds", "server updates", "rounds", _PLAIN),
-    ("virtual_hours", "h", "virtual\nhours", _PLAIN),
-    ("clients", "clients", "", _PLAIN),
-    ("never_selected", "clients", "", _PLAIN),
-    ("without_samples", "clients", "", _PLAIN),
-    ("mean_accuracy", "1", "mean\nacc.", _ACCURACY),
-    ("weighted_accuracy", "1", "", _ACCURACY),
-    ("std_clients", "1", "std\nraw", _ACCURACY),
-    ("std_clients_corrected", "1", "std\ncorr.", _ACCURACY),
-    ("std_noise", "1", "", _ACCURACY),
-    ("variance_groups", "1", "group\nvar.", _SQUARED),
-    ("worst_tenth", "1", "worst\n10 %", _ACCURACY),
-    ("best_tenth", "1", "best\n10 %", _ACCURACY),
-    ("worst_group", "1", "worst\ngroup", _ACCURACY),
-    ("discrepancy", "1", "discr.", _ACCURACY),
-    ("mean_loss", "loss", "mean\nloss", _LOSS),
-    ("loss_spread", "loss", "loss\nspread", _LOSS),
-)
-
-_LEGEND = (
-    "Mean (std over seeds); accuracies and their std in %, variance in %². std: over clients, raw "
-    "and corrected for test-set noise. discr.: best minus worst group."
-)
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("label", pa.string()),
-        pa.field("model", pa.string()),
-        pa.field("seeds", pa.int64()),
-        *(
-            pa.field(name, pa.float64(), metadata={"unit": unit})
-            for column, unit, _, _ in _FIGURES
-            for name in (column, f"{column}_sd")
-        ),
-    ]
-)
+_HEADS = [
+    pa.field("label", pa.string()),
+    pa.field("model", pa.string()),
+    pa.field("seeds", pa.int64()),
+]
+_GROUP_HEADS = [
+    pa.field("label", pa.string()),
+    pa.field("group", pa.int64()),
+    pa.field("group_name", pa.string()),
+    pa.field("seeds", pa.int64()),
+]
+_SCHEMA = columns.schema(_HEADS, columns.LABELS)
+_GROUP_SCHEMA = columns.schema(_GROUP_HEADS, columns.GROUPS)
 
 
-def compare(runs: Iterable[RunTables], split: str = "test") -> pa.Table:
+def compare(
+    runs: Iterable[RunTables], split: str = "test", target: float | None = None
+) -> pa.Table:
     """A row per label and model, in order of appearance; runs of a label differ in their seed.
 
     A figure `x` is the mean over the label's runs, and `x_sd` their sample standard deviation
-    (null for one run). Null where a figure does not apply. `notes` in the schema's metadata lists
-    what a reader has to know: unfinished runs, clients left out, seeds that do not match.
+    (null for one run). Null where a figure does not apply. The target accuracy is the highest
+    whole percentage that all runs reach, unless given; what it took to reach it is null for a
+    label of which a run did not. `notes` in the schema's metadata lists what a reader has to know:
+    unfinished runs, clients left out, seeds that do not match.
     """
+    runs = distinct(runs)
     summaries = [summarise(run, split) for run in runs]
     if not any(summary.rows for summary in summaries):
         raise BadInput(
             f"none of the {len(summaries)} runs has evaluated the split {split!r}: "
             "choose another, or wait for the first evaluation"
         )
-    labels = dict.fromkeys(summary.label for summary in summaries)
+    if target is not None and not 0 < target <= 1:
+        raise BadInput(f"target = {target} is not an accuracy: give a number above 0, up to 1")
+    found = [
+        (summary.label, row, figures, course(run, split, row.model))
+        for run, summary in zip(runs, summaries, strict=True)
+        for row, figures in zip(summary.rows, all_figures(run, summary), strict=True)
+    ]
+    if target is None:
+        target = default_target(course for *_, course in found)
     lines = []
-    for label in labels:
+    for label in dict.fromkeys(summary.label for summary in summaries):
         for model in MODELS:
-            rows = [
-                row
-                for summary in summaries
-                if summary.label == label
-                for row in summary.rows
-                if row.model == model
-            ]
-            if rows:
-                lines.append({"label": label, "model": model, "seeds": len(rows)} | _over(rows))
-    about = {"split": split, "notes": json.dumps(_notes(summaries), ensure_ascii=False)}
+            mine = [f for f in found if f[0] == label and f[1].model == model]
+            if mine:
+                told = [of_run | _to_target(course, target) for _, _, of_run, course in mine]
+                head = {"label": label, "model": model, "seeds": len(mine)}
+                lines.append(head | over_seeds(told, columns.LABELS))
+    about = {
+        "split": split,
+        "target": "" if math.isnan(target) else repr(target),
+        "notes": json.dumps(_notes(summaries, found, target), ensure_ascii=False),
+    }
     return pa.Table.from_pylist(lines, schema=_SCHEMA.with_metadata(about))
 
 
-def _over(rows: Sequence[Row]) -> dict[str, float | None]:
+def all_figures(run: RunTables, summary: Summary) -> list[dict[str, float]]:
+    """All figures of a run, row by row, by the names of `columns.LABELS`; nan if undefined.
+
+    Those that it takes to a target are not among them.
+    """
+    work, ranks = totals(run), rank_quality(run)
+    busy = work["busy_s"]
+    shared = {
+        **{name: work[name] for name in COUNTS},
+        "lambda_fraction": lambda_fraction(run),
+        "busy_hours": busy / 3600,
+        "wasted_hours": work["wasted_s"] / 3600,
+        "wasted_share": work["wasted_s"] / busy if busy else math.nan,
+        "wasted_megabytes": work["wasted_bytes"] / 1e6,
+        "wrong_signs": _mean(ranks["wrong_signs"]),
+        "loss_age": _mean(ranks["age_mean"]),
+        "delta": _mean(ranks["delta"]),
+    }
+    return [
+        shared
+        | {name: float(getattr(row, name)) for name in _OF_ROW}
+        | {f"decile_{i}": value for i, value in enumerate(row.deciles, start=1)}
+        | {"megabytes": float(bytes_at(run, np.array([row.rounds]))[0]) / 1e6}
+        for row in summary.rows
+    ]
+
+
+_OF_ROW = [c.name for c in columns.LABELS if c.name in Row.__dataclass_fields__]
+
+
+def _mean(column: pa.ChunkedArray) -> float:
+    mean = pc.mean(column).as_py()
+    return math.nan if mean is None else float(mean)
+
+
+def _to_target(course: Course, target: float) -> dict[str, float]:
+    names = ("rounds_to_target", "hours_to_target", "megabytes_to_target")
+    return dict(zip(names, course.at(target), strict=True))
+
+
+def over_seeds(
+    rows: Sequence[Mapping[str, float]], wanted: Sequence[columns.Column]
+) -> dict[str, float | None]:
     """Mean and sample standard deviation over the seeds; null where undefined."""
     line: dict[str, float | None] = {}
-    for column, *_ in _FIGURES:
-        values = [float(getattr(row, column)) for row in rows]
+    for column in wanted:
+        values = [float(row[column.name]) for row in rows]
         mean = math.fsum(values) / len(values)
-        line[column] = None if math.isnan(mean) else mean
-        line[f"{column}_sd"] = None
+        line[column.name] = None if math.isnan(mean) else mean
+        line[f"{column.name}_sd"] = None
         if len(values) > 1 and math.isfinite(mean):
             squares = math.fsum((value - mean) ** 2 for value in values)
-            line[f"{column}_sd"] = math.sqrt(squares / (len(values) - 1))
+            alike = min(values) == max(values)  # whose mean may be rounded
+            line[f"{column.name}_sd"] = 0.0 if alike else math.sqrt(squares / (len(values) - 1))
     return line
 
 
-def _notes(summaries: Sequence[Summary]) -> list[str]:
+def compare_by_group(runs: Iterable[RunTables], split: str = "test") -> pa.Table:
+    """A row per label and group: results of the global model, participation and waste."""
+    found: dict[tuple[str, int, str], list[dict[str, float]]] = {}
+    for run in distinct(runs):
+        summary = summarise(run, split)
+        measured = {g.number: g for row in summary.rows[:1] for g in row.groups}
+        for line in by_group(run).to_pylist():
+            result = measured.get(line["group"])
+            line["accuracy"] = result.accuracy if result else None
+            line["loss"] = result.loss if result else None
+            key = (summary.label, line["group"], line["group_name"])
+            known = {c.name: _known(line[c.name]) for c in columns.GROUPS}
+            found.setdefault(key, []).append(known)
+    lines = [
+        {"label": label, "group": group, "group_name": name, "seeds": len(rows)}
+        | over_seeds(rows, columns.GROUPS)
+        for (label, group, name), rows in found.items()
+    ]
+    about = {"split": split, "notes": "[]"}
+    return pa.Table.from_pylist(lines, schema=_GROUP_SCHEMA.with_metadata(about))
+
+
+def _known(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _notes(
+    summaries: Sequence[Summary],
+    found: Sequence[tuple[str, Row, Mapping[str, float], Course]],
+    target: float,
+) -> list[str]:
     told: dict[tuple[str, str], list[int]] = {}  # (label, what to know) -> seeds
     seeds: dict[str, Counter[int]] = {}
     for summary in summaries:
@@ -125,6 +194,11 @@ def _notes(summaries: Sequence[Summary]) -> list[str]:
         for note in notes:
             told.setdefault((summary.label, note), []).append(summary.seed)
     lines = [f"{label} (seed {_listed(of)}): {note}" for (label, note), of in told.items()]
+    short = Counter(
+        label for label, _, _, way in found if not math.isnan(way.best) and way.best < target
+    )
+    for label, count in short.items():
+        lines.append(f"{label}: {count} run(s) did not reach an accuracy of {100 * target:g} %")
     for label, counts in seeds.items():
         twice = [seed for seed, count in counts.items() if count > 1]
         if twice:
@@ -136,63 +210,3 @@ def _notes(summaries: Sequence[Summary]) -> list[str]:
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
-
-
-BRIEF = ("mean_accuracy", "std_clients_corrected", "worst_group", "discrepancy", "loss_spread")
-
-
-def render(table: pa.Table, brief: bool = False, tall: bool = False) -> Table:
-    """The result of `compare` for a terminal; unknown figures are "-".
-
-    A row per label needs 120 columns, or 80 when brief: only the figures that matter most. Tall
-    is the same turned round, a column per label, for narrow terminals.
-    """
-    about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    out = Table(
-        title=f"Last evaluation, split {about['split']}",
-        caption=Text("\n".join([_LEGEND, *(f"! {note}" for note in json.loads(about["notes"]))])),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-    )
-    shown = [f for f in _FIGURES if (f[0] in BRIEF if brief else f[2])]
-    heads = ["label", "model", "seeds", *(heading for _, _, heading, _ in shown)]
-    rows = [
-        [Text(row["label"]), Text(row["model"]), Text(str(row["seeds"]))]
-        + [
-            _cell(row[column], None if kind == _PLAIN else row[f"{column}_sd"], kind, tall)
-            for column, _, _, kind in shown
-        ]
-        for row in table.to_pylist()
-    ]
-    if tall:
-        out.add_column(heads[0])
-        for row in rows:
-            out.add_column(row[0], justify="right", overflow="fold")
-        for i, head in enumerate(heads[1:], start=1):
-            out.add_row(head.replace("\n", " "), *(row[i] for row in rows))
-        return out
-    out.add_column(heads[0], overflow="fold", min_width=8)
-    for i, head in enumerate(heads[1:], start=1):
-        out.add_column(head, justify="left" if i == 1 else "right", no_wrap=True)
-    for row in rows:
-        out.add_row(*row)
-    return out
-
-
-def _cell(mean: float | None, sd: float | None, kind: str, one_line: bool) -> Text:
-    if mean is None:
-        return Text("-")
-    text = Text(_number(mean, kind))
-    if sd is None:
-        return text
-    return text.append(f"{' ' if one_line else chr(10)}({_number(sd, kind)})", style="dim")
-
-
-def _number(value: float, kind: str) -> str:
-    if kind == _PLAIN:
-        return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-    value *= {_ACCURACY: 100.0, _SQUARED: 10_000.0, _LOSS: 1.0}[kind]
-    shown = f"{value:.3f}" if kind == _LOSS else f"{value:.1f}"
-    return shown if len(shown) <= 6 else f"{value:.3g}"

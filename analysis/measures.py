@@ -12,6 +12,7 @@ among the values, as for a task without accuracies: nan.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,17 +59,26 @@ def deviation(accuracy: Array) -> float:
     return math.sqrt(variance(accuracy))
 
 
-def noise_floor(accuracy: Array, samples: Array) -> float:
-    """The part of `variance` that finite test sets explain: (K−1)/K · (1/K) Σ s_k².
+def weighted_variance(accuracy: Array, samples: Array) -> float:
+    """Σ w_k (a_k − Σ w_j a_j)² with w_k = n_k/Σ n: every sample counts the same."""
+    _check_samples(accuracy, samples)
+    if not len(accuracy):
+        return math.nan
+    mean, n = weighted_accuracy(accuracy, samples), samples.astype(np.float64)
+    return math.fsum((n * (accuracy - mean) ** 2).tolist()) / math.fsum(n.tolist())
+
+
+def noise_floor(accuracy: Array, samples: Array, weighted: bool = False) -> float:
+    """The part of `variance` that finite test sets explain: Σ w_k (1 − w_k) s_k², w_k = 1/K.
 
     Let π_k be the client's true accuracy, and a_k = c_k/n_k with c_k ~ Binomial(n_k, π_k),
     independent over clients. Then
 
         Var a_k = π_k(1 − π_k)/n_k,  estimated without bias by  s_k² = a_k(1 − a_k)/(n_k − 1),
-        E Var(a) = Var(π) + (K−1)/K · (1/K) Σ Var a_k
+        E Σ w_k (a_k − Σ w_j a_j)² = Σ w_k (π_k − Σ w_j π_j)² + Σ w_k (1 − w_k) Var a_k
 
-    (the factor (K−1)/K since ā moves with the noise), which makes this an unbiased estimate of
-    the second term.
+    (the factor 1 − w_k since the mean moves with the noise), which makes this an unbiased estimate
+    of the second term. Weighted, w_k = n_k/Σ n, as in `weighted_variance`.
 
     One sample says nothing about its own noise: for a client with n_k = 1, s_k² is the mean over
     the clients with n_k ≥ 2 of their estimates n s² of π(1 − π), unbiased if such clients are like
@@ -89,23 +99,64 @@ def noise_floor(accuracy: Array, samples: Array) -> float:
     a, m = accuracy[several], n[several]
     one_sample[several] = a * (1 - a) * m / (m - 1)
     one_sample[~several] = _mean(one_sample[several])
-    return (K - 1) / K * _mean(one_sample / n)
+    if not weighted:
+        return (K - 1) / K * _mean(one_sample / n)
+    w = n / math.fsum(n.tolist())
+    return math.fsum((w * (1 - w) * one_sample / n).tolist())
 
 
-def corrected_variance(accuracy: Array, samples: Array) -> float:
+def corrected_variance(accuracy: Array, samples: Array, weighted: bool = False) -> float:
     """Var(π), the variance over clients of their true accuracies: `variance` − `noise_floor`.
 
     Unbiased before it is cut off at 0 (derivation: `noise_floor`). With S² the sample variance
     K/(K−1) · Var(a), the same as (K−1)/K · (S² − (1/K) Σ s_k²). Never above `variance`; nan where
-    the floor is unknown.
+    the floor is unknown. Weighted, the same of `weighted_variance`.
     """
-    corrected = variance(accuracy) - noise_floor(accuracy, samples)
+    raw = weighted_variance(accuracy, samples) if weighted else variance(accuracy)
+    corrected = raw - noise_floor(accuracy, samples, weighted)
     return corrected if math.isnan(corrected) else max(0.0, corrected)
 
 
 def corrected_deviation(accuracy: Array, samples: Array) -> float:
     """The root of `corrected_variance`."""
     return math.sqrt(corrected_variance(accuracy, samples))
+
+
+def jain(values: Array) -> float:
+    """Jain's index (Σ a)² / (K Σ a²): 1 if all are alike, 1/K if one has everything.
+
+    Values are 0 or more; if all are 0 they are alike.
+    """
+    if not _defined(values):
+        return math.nan
+    squares = math.fsum((values.astype(np.float64) ** 2).tolist())
+    total = math.fsum(values.tolist())
+    return total * total / (len(values) * squares) if squares else 1.0
+
+
+def gini(values: Array) -> float:
+    """Gini's coefficient Σ_k Σ_j |a_k − a_j| / (2 K Σ a): 0 if all are alike, below 1.
+
+    Values are 0 or more; if all are 0 they are alike.
+    """
+    if not _defined(values):
+        return math.nan
+    K, a = len(values), np.sort(values.astype(np.float64))
+    total = math.fsum(a.tolist())
+    above = (2 * np.arange(1, K + 1) - K - 1) * a  # how many are below minus how many are above
+    return max(0.0, math.fsum(above.tolist()) / (K * total)) if total else 0.0
+
+
+def quantiles(values: Array, at: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Values that these shares of the clients do not exceed, interpolated between clients."""
+    if not _defined(values):
+        return np.full(len(at), np.nan)
+    return np.quantile(np.sort(values.astype(np.float64)), at)
+
+
+def deciles(values: Array) -> npt.NDArray[np.float64]:
+    """The nine values that part the clients, sorted, into tenths; the fifth is the median."""
+    return quantiles(values, [tenth / 10 for tenth in range(1, 10)])
 
 
 def worst_tenth(accuracy: Array) -> float:
@@ -149,6 +200,23 @@ def discrepancy(accuracy: Array, groups: Array) -> float:
 def loss_spread(loss: Array, groups: Array) -> float:
     """max L_i − min L_i over the groups' losses; nan if a loss is, inf if one is infinite."""
     return _range(group_means(loss, groups))
+
+
+def wrong_signs(used: Array, exact: Array) -> float:
+    """Share of the pairs of groups that losses `used` put into another order than the `exact` ones.
+
+    A pair in the opposite order counts 1. A pair that is tied on one side only counts ½, and so
+    does one with a loss that is not known (nan), if the exact ones differ. One group: nan.
+    """
+    d = len(exact)
+    _check_lengths(used, exact)
+    if d < 2:
+        return math.nan
+    wrong = 0.0
+    for i in range(d - 1):
+        sign = np.nan_to_num(np.sign(used[i] - used[i + 1 :]))
+        wrong += float(np.abs(sign - np.sign(exact[i] - exact[i + 1 :])).sum()) / 2
+    return wrong / (d * (d - 1) / 2)
 
 
 def _defined(values: Array) -> bool:

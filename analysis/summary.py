@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,15 @@ class Row:
     std_clients: float
     std_clients_corrected: float
     std_noise: float  # root of the noise floor
+    variance_clients: float
+    variance_clients_corrected: float
+    std_weighted: float  # by samples
+    std_weighted_corrected: float
+    variance_weighted: float
+    variance_weighted_corrected: float
+    deciles: tuple[float, ...]  # nine
+    jain: float
+    gini: float
     variance_groups: float
     worst_tenth: float
     best_tenth: float
@@ -67,6 +77,16 @@ class Summary:
     status: str
     split: str
     rows: tuple[Row, ...]
+
+
+def default_split(runs: Iterable[RunTables]) -> str:
+    """The split to look at: test, if any run has results of it, else train."""
+    for run in runs:
+        table = run.table("evaluations").select(["split", "samples"])
+        measured = pc.and_(pc.equal(table["split"], "test"), pc.greater(table["samples"], 0))
+        if pc.any(measured).as_py():
+            return "test"
+    return "train"
 
 
 def summarise(run: RunTables, split: str = "test") -> Summary:
@@ -95,6 +115,18 @@ def summarise(run: RunTables, split: str = "test") -> Summary:
         split=split,
         rows=tuple(rows),
     )
+
+
+def client_results(run: RunTables, split: str, model: str) -> tuple[measures.Array, measures.Array]:
+    """The clients' accuracies (nan where the task has none) and losses at the last evaluation."""
+    table = run.table("evaluations")
+    wanted = pc.and_(pc.equal(table["split"], split), pc.equal(table["model"], model))
+    table = table.filter(pc.and_(wanted, pc.greater(table["samples"], 0)))
+    if model == "personal":
+        table = table.filter(table["selected_ever"])
+    last = table.filter(pc.equal(table["evaluation"], pc.max(table["evaluation"])))
+    correct = pc.fill_null(pc.cast(last["correct"], pa.float64()), math.nan).to_numpy()
+    return correct / last["samples"].to_numpy(), pc.fill_null(last["loss"], math.nan).to_numpy()
 
 
 def _row(model: str, rows: pa.Table, run: RunTables) -> Row:
@@ -130,6 +162,15 @@ def _row(model: str, rows: pa.Table, run: RunTables) -> Row:
         std_clients=measures.deviation(a),
         std_clients_corrected=measures.corrected_deviation(a, n),
         std_noise=math.sqrt(measures.noise_floor(a, n)),
+        variance_clients=measures.variance(a),
+        variance_clients_corrected=measures.corrected_variance(a, n),
+        std_weighted=math.sqrt(measures.weighted_variance(a, n)),
+        std_weighted_corrected=math.sqrt(measures.corrected_variance(a, n, weighted=True)),
+        variance_weighted=measures.weighted_variance(a, n),
+        variance_weighted_corrected=measures.corrected_variance(a, n, weighted=True),
+        deciles=tuple(measures.deciles(a).tolist()),
+        jain=measures.jain(a),
+        gini=measures.gini(a),
         variance_groups=measures.group_variance(a, groups),
         worst_tenth=measures.worst_tenth(a),
         best_tenth=measures.best_tenth(a),

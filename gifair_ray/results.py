@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,14 @@ def read_table(folder: Path, name: str) -> pa.Table:
     It has the columns of `gifair_ray.tables`; one that was added after the run was written is
     null.
     """
-    parts = [_read(path, name) for path in _segments(folder / "tables" / known(name))]
+    parts = list(read_parts(folder, name))
     return pa.concat_tables(parts) if parts else TABLES[name].empty_table()
+
+
+def read_parts(folder: Path, name: str) -> Iterator[pa.Table]:
+    """The same, segment by segment: for tables that are larger than what may stay in memory."""
+    for path in _segments(folder / "tables" / known(name)):
+        yield _read(path, name)
 
 
 def _segments(folder: Path) -> list[Path]:

@@ -109,8 +109,8 @@ class _Watched(Rule):
             raise Fault(f"tilts returned {min(tilts):g}: m_k = 1 + tilt must be positive")
         if ranks is not None:
             _numbers("ranks", ranks, len(clients))
-            if np.asarray(ranks).dtype.kind != "i":
-                raise Fault(f"tilts returned ranks of {np.asarray(ranks).dtype}, not integers")
+            if np.asarray(ranks).dtype.kind not in "if":
+                raise Fault(f"tilts returned ranks of {np.asarray(ranks).dtype}, not numbers")
         return tilts, ranks
 
     def memory(self) -> Memory:

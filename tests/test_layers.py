@@ -99,6 +99,8 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "matplotlib"):
         plots = ("plots", "speed_plot", "lambda_plot", "convergence")
         return module in [f"gifair_ray.analysis.{name}" for name in plots]
+    if within(name, "plotly"):
+        return module in (f"gifair_ray.analysis.{m}" for m in ("figures", "gantt", "style"))
     if within(name, "torch"):
         # The loops that the engine is measured against are torch, in processes of their own.
         limits = ("gifair_ray.bench.limits", "gifair_ray.bench.processes")
@@ -211,6 +213,8 @@ def test_ray_and_torch_are_imported_where_they_should_be():
         ("gifair_ray.analysis.load", "from gifair_ray.scenario import Scenario"),
         ("gifair_ray.analysis.load", "from gifair_ray import objective"),
         ("gifair_ray.analysis.load", "import matplotlib"),
+        ("gifair_ray.analysis.views", "import plotly.graph_objects as go"),
+        ("gifair_ray.engine", "import plotly"),
         ("gifair_ray.analysis.load", "import actors"),
         ("gifair_ray.api", "from analysis.load import load"),
     ],

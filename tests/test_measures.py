@@ -1,5 +1,6 @@
 """The measures by their identities, and every figure of a comparison by hand."""
 
+import itertools
 import json
 import math
 import subprocess
@@ -42,6 +43,13 @@ FIGURES = {
     "floor": lambda a, n, g: measures.noise_floor(a, n),
     "corrected variance": lambda a, n, g: measures.corrected_variance(a, n),
     "corrected deviation": lambda a, n, g: measures.corrected_deviation(a, n),
+    "weighted variance": lambda a, n, g: measures.weighted_variance(a, n),
+    "weighted floor": lambda a, n, g: measures.noise_floor(a, n, weighted=True),
+    "weighted corrected": lambda a, n, g: measures.corrected_variance(a, n, weighted=True),
+    "unlike by Jain": lambda a, n, g: 1 - measures.jain(a),
+    "Gini": lambda a, n, g: measures.gini(a),
+    "lowest decile": lambda a, n, g: measures.deciles(a)[0],
+    "median": lambda a, n, g: measures.deciles(a)[4],
     "worst tenth": lambda a, n, g: measures.worst_tenth(a),
     "best tenth": lambda a, n, g: measures.best_tenth(a),
     "group variance": lambda a, n, g: measures.group_variance(a, g),
@@ -49,7 +57,8 @@ FIGURES = {
     "discrepancy": lambda a, n, g: measures.discrepancy(a, g),
     "loss spread": lambda a, n, g: measures.loss_spread(a, g),
 }
-LEVELS = {"mean", "weighted", "loss", "worst tenth", "best tenth", "worst group"}
+LEVELS = {"mean", "weighted", "loss", "worst tenth", "best tenth", "worst group", "median"}
+LEVELS |= {"lowest decile"}
 
 each_figure = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
 
@@ -205,6 +214,82 @@ def test_a_tenth_of_the_clients_is_rounded_up(clients, tail):
     assert measures.best_tenth(a) == pytest.approx(a[-tail:].mean())
 
 
+@given(populations())
+def test_jain_and_gini_are_bounded_do_not_heed_the_scale_and_agree_on_equality(people):
+    a, _, _ = people
+    K = len(a)
+    assert 1 / K - 1e-12 <= measures.jain(a) <= 1 + 1e-12
+    assert 0 <= measures.gini(a) <= 1 - 1 / K + 1e-12
+    assert measures.jain(a / 4) == pytest.approx(measures.jain(a))
+    assert measures.gini(a / 4) == pytest.approx(measures.gini(a), abs=1e-12)
+    if a.any():
+        pairs = np.abs(a[:, None] - a[None, :]).sum() / (2 * K * a.sum())
+        assert measures.gini(a) == pytest.approx(pairs, abs=1e-12)
+    same = np.full(K, 0.3)
+    assert (measures.jain(same), measures.gini(same)) == (pytest.approx(1), pytest.approx(0))
+
+
+def test_one_client_with_everything_is_as_unequal_as_can_be():
+    a = array(0, 0, 0, 1)
+    assert (measures.jain(a), measures.gini(a)) == (0.25, 0.75)
+    assert (measures.jain(array(0, 0)), measures.gini(array(0, 0))) == (1, 0)
+
+
+@given(populations())
+def test_equal_test_sets_make_weighted_and_unweighted_variances_equal(people):
+    a, _, _ = people
+    n = np.full(len(a), 12)
+    assert measures.weighted_variance(a, n) == pytest.approx(measures.variance(a), abs=1e-12)
+    floors = measures.noise_floor(a, n), measures.noise_floor(a, n, weighted=True)
+    assert floors[0] == pytest.approx(floors[1], abs=1e-12)
+
+
+def test_the_weighted_corrected_variance_is_unbiased_too():
+    draw = np.random.default_rng(21)
+    K, repeats = 30, 4000
+    truth, n = draw.uniform(0.4, 1.0, K), draw.integers(2, 41, K)
+    w = n / n.sum()
+    wanted = (w * (truth - w @ truth) ** 2).sum()
+    a = draw.binomial(n, truth, (repeats, K)) / n
+    rest = np.array(
+        [
+            measures.weighted_variance(row, n) - measures.noise_floor(row, n, weighted=True)
+            for row in a
+        ]
+    )
+    assert abs(rest.mean() - wanted) < 4 * rest.std() / math.sqrt(repeats)
+
+
+@given(populations())
+def test_deciles_rise_from_the_worst_to_the_best_client(people):
+    a, _, _ = people
+    ladder = [a.min(), *measures.deciles(a), a.max()]
+    assert all(low <= high + 1e-12 for low, high in itertools.pairwise(ladder))
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=8), st.data())
+def test_wrong_signs_are_the_pairs_that_change_places(exact, data):
+    exact = np.array(exact, dtype=float)
+    assert measures.wrong_signs(exact, exact) == 0
+    assert measures.wrong_signs(3 * exact - 1, exact) == 0
+    order = np.array(data.draw(st.permutations(range(len(exact)))))
+    used = np.array(
+        data.draw(st.lists(st.integers(0, 5), min_size=len(exact), max_size=len(exact)))
+    )
+    share = measures.wrong_signs(used.astype(float), exact)
+    assert 0 <= share <= 1
+    assert share == measures.wrong_signs(used[order].astype(float), exact[order])
+    if len(set(exact)) == len(exact):
+        assert measures.wrong_signs(-exact, exact) == 1
+        assert measures.wrong_signs(np.full(len(exact), NAN), exact) == 0.5
+
+
+def test_wrong_signs_by_hand():
+    # pairs: (0,1) swapped, (0,2) right, (1,2) tied though they differ
+    assert measures.wrong_signs(array(2, 1, 1), array(1, 2, 0)) == pytest.approx((1 + 0 + 0.5) / 3)
+    assert math.isnan(measures.wrong_signs(array(1), array(1)))
+
+
 def test_losses_that_are_not_finite():
     groups = np.array([0, 1])
     assert measures.loss_spread(array(1.0, math.inf), groups) == math.inf
@@ -257,6 +342,9 @@ def test_a_summary_by_hand():
     mean = (0.5 + 1 + 0.25) / 3
     raw = ((0.5 - mean) ** 2 + (1 - mean) ** 2 + (0.25 - mean) ** 2) / 3
     noise = (0.5 * 0.5 / 1 + 0 + 0.25 * 0.75 / 7) / 3 * 2 / 3
+    # by samples: mean 1/2, weights 1/7, 2/7, 4/7
+    weighted = 2 / 7 * 0.5**2 + 4 / 7 * 0.25**2
+    weighted_noise = 1 / 7 * 6 / 7 * 0.25 + 4 / 7 * 3 / 7 * 0.25 * 0.75 / 7
     hand = {
         "rounds": 30,
         "virtual_hours": 3.0,
@@ -268,6 +356,14 @@ def test_a_summary_by_hand():
         "std_clients": math.sqrt(raw),
         "std_clients_corrected": math.sqrt(raw - noise),
         "std_noise": math.sqrt(noise),
+        "variance_clients": raw,
+        "variance_clients_corrected": raw - noise,
+        "variance_weighted": weighted,
+        "std_weighted": math.sqrt(weighted),
+        "variance_weighted_corrected": weighted - weighted_noise,
+        "std_weighted_corrected": math.sqrt(weighted - weighted_noise),
+        "jain": 1.75**2 / (3 * (0.25 + 1 + 0.0625)),
+        "gini": (0.25 + 0.5 + 0.75) * 2 / (2 * 3 * 1.75),
         "variance_groups": 0.25**2,  # the groups have .75 and .25
         "worst_tenth": 0.25,
         "best_tenth": 1.0,
@@ -278,6 +374,9 @@ def test_a_summary_by_hand():
     }
     for name, value in hand.items():
         assert getattr(row, name) == pytest.approx(value), name
+    # sorted .25, .5, 1: from .25 to .5 up to the median, from .5 to 1 above it
+    expected = [0.25 + 0.05 * i for i in range(1, 6)] + [0.5 + 0.1 * i for i in range(1, 5)]
+    assert row.deciles == pytest.approx(expected)
     assert row.model == "global"
     assert [(g.number, g.name, g.clients, g.accuracy, g.loss) for g in row.groups] == [
         (0, "a", 2, 0.75, 1.5),
@@ -330,8 +429,10 @@ def test_a_comparison_by_hand():
     ]
     single, both, _ = result.to_pylist()
     two = [summarise(run).rows[0] for run in runs[1:]]
-    for name in [f.name for f in result.schema if f.name.endswith("_sd")]:
-        figure = name.removesuffix("_sd")
+    of_row = [f.name for f in result.schema if hasattr(two[0], f.name) and f.name != "model"]
+    assert len(of_row) > 20
+    for figure in of_row:
+        name = f"{figure}_sd"
         first, second = (getattr(row, figure) for row in two)
         assert single[figure] == pytest.approx(first)
         assert single[name] is None
@@ -406,7 +507,21 @@ def test_a_task_without_accuracies_shows_its_losses():
     line = compare([make_run(rows)]).to_pylist()[0]
     assert (line["mean_loss"], line["loss_spread"]) == (pytest.approx(7 / 3), 2.5)
     undefined = {name for name, value in line.items() if value is None and name[-3:] != "_sd"}
-    assert undefined == {
+    never = {
+        "wasted_share",
+        "wrong_signs",
+        "loss_age",
+        "delta",
+        "lambda_fraction",
+    }  # no such tables
+    assert undefined - never == {
+        *(f"decile_{i}" for i in range(1, 10)),
+        *(f"{name}_to_target" for name in ("rounds", "hours", "megabytes")),
+        *(f"{name}_weighted{end}" for name in ("std", "variance") for end in ("", "_corrected")),
+        "variance_clients",
+        "variance_clients_corrected",
+        "jain",
+        "gini",
         "mean_accuracy",
         "weighted_accuracy",
         "std_clients",
@@ -419,7 +534,7 @@ def test_a_task_without_accuracies_shows_its_losses():
         "discrepancy",
     }
     row = next(line for line in shown(make_run(rows)).splitlines() if "FedAvg" in line)
-    assert row.split()[-10:] == ["-"] * 8 + ["2.333", "2.500"]
+    assert row.split()[-10:] == ["-"] * 7 + ["2.333", "2.500", "-"]
 
 
 def test_the_package_does_not_import_matplotlib_until_a_figure_is_asked_for():

@@ -30,7 +30,7 @@ def contents(root: Path) -> dict[str, bytes]:
         )
         for folder in FOLDERS
         for path in (root / folder).rglob("*")
-        if path.suffix in (".py", ".toml") or path.name == "py.typed"
+        if path.suffix in (".py", ".toml", ".html", ".css", ".js") or path.name == "py.typed"
     }
 
 

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from gifair_ray.cli import commands, paper, tune, verify
+from gifair_ray.cli import commands, looking, paper, tune, verify
 from gifair_ray.cli.bench import bench
 from gifair_ray.cli.data import add_data
 from gifair_ray.cli.theory import theory
@@ -122,11 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--seed", type=int, help="seed, or the first of a study's seeds")
     show.set_defaults(do=commands.show)
 
-    compare = chosen.add_parser("compare", parents=[common], help="runs side by side")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run or of several")
-    compare.add_argument("--split", choices=("train", "val", "test"), default="test")
-    compare.add_argument("--plot", metavar="FILE", help="draw the groups' accuracies, PNG or SVG")
-    compare.set_defaults(do=commands.compare)
+    looking.add_commands(chosen, common)
 
     what = chosen.add_parser(
         "whatif", parents=[common], help="runs again with one thing changed, pair by pair"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gifair_ray.parts import Part
     from gifair_ray.scenarios.load import Study
 
-WIDE = 120  # columns of a terminal that shows a row per label
-
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a scenario or a study, with progress, and end with its table."""
@@ -86,7 +84,9 @@ def _show_results(runs: list[Run], out: Path) -> None:
         print(f"note: {remark}")
     if len(runs) == 1:
         print(f"digest {runs[0].digest}")
-    print(f"More: gifair compare {shlex.quote(str(out))}")
+    folder = shlex.quote(str(out))
+    print(f"More: gifair compare {folder}")
+    print(f"      gifair report {folder} --open")
 
 
 def show_comparison(folders: list[Path]) -> None:
@@ -145,31 +145,15 @@ def show(arguments: argparse.Namespace) -> None:
     print(dump(load(arguments.scenario, arguments.sets, arguments.seed)), end="")
 
 
-def compare(arguments: argparse.Namespace) -> None:
-    """Runs side by side, mean and spread over seeds."""
-    from rich.console import Console
-
-    from gifair_ray.analysis import compare as compare_runs
-    from gifair_ray.analysis import compare_groups, find_runs, load, render
-
-    runs = [load(folder) for folder in find_runs(arguments.runs)]
-    table = compare_runs(runs, arguments.split)
-    console = Console()
-    if not console.is_terminal:  # a file has room for all columns
-        console.width = max(console.width, WIDE)
-    console.print(render(table, tall=console.width < WIDE))
-    if arguments.plot:
-        _save(compare_groups(runs, arguments.split), arguments.plot)
-
-
 def plot(arguments: argparse.Namespace) -> None:
     """Group losses over virtual time, with the ranks."""
     from gifair_ray.analysis import group_losses, load
 
-    _save(group_losses(load(arguments.run), arguments.split), arguments.output)
+    save(group_losses(load(arguments.run), arguments.split), arguments.output)
 
 
-def _save(figure: object, file: str) -> None:
+def save(figure: object, file: str) -> None:
+    """Draw a figure to a file, and say so."""
     if not Path(file).suffix:
         raise BadInput(f"cannot draw to {file!r}: give it an ending, as in {file}.png")
     try:
