@@ -138,6 +138,7 @@ def _init(workers: int | None, address: str | None) -> None:
 def start_ray(workers: int | None) -> None:
     """Ray on this machine, for as long as this process lasts."""
     ray.init(
+        address="local",  # of its own, even where somebody else's cluster is running
         num_cpus=workers,
         include_dashboard=False,
         logging_level=logging.ERROR,
