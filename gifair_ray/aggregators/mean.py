@@ -26,4 +26,6 @@ class Mean(Aggregator):
         weights: Floats,
         decay: float,
     ) -> Floats:
-        return theta + weighted_sum(weights, models, bases)
+        total = weighted_sum(weights, models, bases)
+        total += theta  # in place: a large model's worth of memory less
+        return total
