@@ -201,7 +201,7 @@ def refuse_if_taken(path: Path) -> None:
         raise BadInput(f"{path} is no folder; choose another --out")
     if owner := locks.user(path):
         raise BadInput(f"{path} is in use by {owner}; choose another --out")
-    if (path / MANIFEST).exists() and _status(path) != "done":
+    if locks.exists(path) or ((path / MANIFEST).exists() and _status(path) != "done"):
         raise BadInput(
             f"{path} holds an unfinished run, with which gifair resume goes on; or choose another "
             "--out"
