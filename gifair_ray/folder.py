@@ -203,8 +203,8 @@ def refuse_if_taken(path: Path) -> None:
         raise BadInput(f"{path} is in use by {owner}; choose another --out")
     if locks.exists(path) or ((path / MANIFEST).exists() and _status(path) != "done"):
         raise BadInput(
-            f"{path} holds an unfinished run, with which gifair resume goes on; or choose another "
-            "--out"
+            f"{path} holds an unfinished run: gifair resume goes on with it; or choose another "
+            "--out, or remove it"
         )
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")

@@ -359,7 +359,9 @@ def test_ctrl_c_keeps_what_there_is(capsys):
         process.send_signal(signal.SIGINT)
         rest = [line for line in process.stderr.read().splitlines() if not line.startswith("[")]
     assert process.returncode == 1
-    assert rest == ["gifair: interrupted; results so far are kept, and gifair resume goes on with them"]
+    assert rest == [
+        "gifair: interrupted; results so far are kept, and gifair resume goes on with them"
+    ]
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["status"] == "interrupted"
     assert manifest["error"].startswith("KeyboardInterrupt")
@@ -610,7 +612,10 @@ def test_exit_code_2_for_bad_input_and_a_traceback_when_asked_for(capsys):
         (ZeroDivisionError("odd"), "unexpected ZeroDivisionError: odd (--debug shows where)"),
         (MemoryError("no room for 7 PiB"), "not enough memory: no room for 7 PiB; make the"),
         (PermissionError(13, "Permission denied", "x"), "[Errno 13] Permission denied: 'x'"),
-        (KeyboardInterrupt(), "interrupted; results so far are kept, and gifair resume goes on with them"),
+        (
+            KeyboardInterrupt(),
+            "interrupted; results so far are kept, and gifair resume goes on with them",
+        ),
         (OSError("first line\n  second line"), "first line second line"),
     ],
 )
