@@ -129,7 +129,7 @@ def test_the_papers_literal_weights_have_another_limit():
 
 @pytest.mark.nightly
 def test_the_limits_of_all_schemes_as_printed():
-    # §B.3: .0087, .0046 and .596, the last with rare large excursions: no more than its size is sure.
+    # §B.3: .0087, .0046 and .596, the last with rare large excursions: it may be more.
     def limit(scheme, aggregator="mean"):
         found = [sampled_limit(scheme, {"kind": aggregator}, 6000, seed) for seed in range(4)]
         return float(np.mean(found))
