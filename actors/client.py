@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gifair_ray import draws
-from gifair_ray.backend import Description, build_learner
+from gifair_ray.actors.handshake import Credentials, Hello
+from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import Evaluated, EvaluateJob, Learner, Params, Trained, TrainJob
 from gifair_ray.scenario import Scenario, parse
@@ -38,9 +39,6 @@ class ClientActor:
     RUNS = 2  # built runs that are kept: the one going on, and the one that comes next
 
     def __init__(self) -> None:
-        import torch
-
-        torch.set_num_threads(1)
         self._runs: dict[str, tuple[Scenario, Federation, Learner]] = {}
         self._calls = 0
 
@@ -57,12 +55,14 @@ class ClientActor:
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
             self._runs[spec.run] = (scenario, *build_learner(scenario))
+            one_torch_thread()
         return self._runs[spec.run]
 
-    def describe(self, spec: RunSpec) -> Description:
-        """The population, the model's layout and the initial model."""
+    def hello(self, spec: RunSpec) -> Hello:
+        """The population, the model's layout and the initial model; and what this worker is."""
         _, federation, learner = self._built(spec)
-        return Description(federation.population, learner.layout, learner.initial())
+        described = Description(federation.population, learner.layout, learner.initial())
+        return Hello(described, Credentials.mine(federation.population.fingerprint()))
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(self, spec: RunSpec, theta: Params, jobs: Sequence[TrainJob]) -> Trained:

@@ -7,22 +7,24 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gifair_ray.actors.calls import ActorLost, wait
-from gifair_ray.actors.client import ClientActor, RunSpec
+from gifair_ray.actors.client import RunSpec
+from gifair_ray.actors.crew import new_client
 from gifair_ray.actors.server import ServerActor
 from gifair_ray.engine import Progress
-from gifair_ray.errors import BadInput, GifairError
+from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
-RESTARTS = 4  # of an actor, before the run gives up
+RESTARTS = 4  # of the server, before the run gives up
 STORE_BYTES = 512 << 20
 CONNECT_S = 5.0  # for a cluster's head node to answer
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -34,7 +36,16 @@ class Cluster:
 
     server: Any
     clients: list[Any]
+    options: Mapping[str, Any]
+    """Of a client actor."""
     clients_per_actor: int | None
+
+    def new_server(self) -> None:
+        """Another server, with the same client actors."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.server)
+        self.server = _new_server()
+        self.server.meet.remote(self.clients, self.options)
 
     def start(
         self,
@@ -65,9 +76,12 @@ class RaySession:
 
     def begin(self) -> None:
         """Let the server take the run up."""
-        cluster = self.cluster
-        arguments = (self.spec, cluster.clients, cluster.clients_per_actor, self.folder)
-        wait(cluster.server.begin.remote(*arguments, self.saving))
+        while True:
+            arguments = (self.spec, self.cluster.clients_per_actor, self.folder, self.saving)
+            try:
+                return wait(self.cluster.server.begin.remote(*arguments))
+            except ActorLost as error:
+                self._replace_server(error)
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
@@ -83,21 +97,19 @@ class RaySession:
         while True:
             try:
                 return wait(getattr(self.cluster.server, method).remote(*arguments))
-            except ActorLost:
-                self.losses += 1
-                if self.losses > RESTARTS:
-                    raise
-                self._replace_server()
+            except ActorLost as error:
+                self._replace_server(error)
+                self.begin()
                 if method == "finish":  # the last events happen again
                     while not self.advance(1.0).finished:
                         pass
 
-    def _replace_server(self) -> None:
-        with contextlib.suppress(Exception):
-            ray.kill(self.cluster.server)
-        self.cluster.server = _new_server()
+    def _replace_server(self, error: ActorLost) -> None:
+        self.losses += 1
+        if self.losses > RESTARTS:
+            raise RunFailed(f"{self.losses} servers of this run were lost; the last: {error}")
+        self.cluster.new_server()
         self.saving = replace(self.saving, resume=self.folder is not None)
-        self.begin()
 
     def abort(self) -> None:
         """Give the run up; what was recorded stays."""
@@ -123,11 +135,11 @@ def cluster(
         cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
         share = 1.0 if n <= cpus else cpus / n
-        remote_client: Any = ray.remote(ClientActor)
-        options = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
-        actors = [remote_client.options(num_cpus=share, **options).remote() for _ in range(n)]
+        options = {"num_cpus": share}
+        actors += [new_client(options) for _ in range(n)]
         wait([actor.ready.remote() for actor in actors])
-        found = Cluster(_new_server(), list(actors), clients_per_actor)
+        found = Cluster(None, list(actors), options, clients_per_actor)
+        found.new_server()
         try:
             yield found
         finally:
@@ -135,8 +147,11 @@ def cluster(
 
 
 def _new_server() -> Any:
+    """A server where the driver is, whose disk the results go to."""
+    here = ray.get_runtime_context().get_node_id()  # type: ignore[no-untyped-call]
+    pinned = NodeAffinitySchedulingStrategy(here, soft=False)  # type: ignore[no-untyped-call]
     server: Any = ray.remote(ServerActor)
-    return server.options(num_cpus=0).remote()
+    return server.options(num_cpus=0, scheduling_strategy=pinned).remote()
 
 
 @contextlib.contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gifair_ray.actors.client import RunSpec
+from gifair_ray.actors.crew import Crew
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
 from gifair_ray.scenario import parse
@@ -19,18 +20,24 @@ class ServerActor:
     def __init__(self) -> None:
         self._session: Session | None = None
         self._backend: RayBackend | None = None
+        self._crew: Crew | None = None
+
+    def meet(self, actors: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """The client actors for all runs to come, and how others are made if some are lost."""
+        self._crew = Crew(list(actors), options)
 
     def begin(
-        self,
-        spec: RunSpec,
-        actors: Sequence[Any],
-        clients_per_actor: int | None,
-        folder: Path | None,
-        saving: Saving,
+        self, spec: RunSpec, clients_per_actor: int | None, folder: Path | None, saving: Saving
     ) -> None:
-        """Take up a run with these client actors."""
-        self._backend = RayBackend(spec, actors, clients_per_actor)
-        self._session = Session(parse(spec.scenario), self._backend, folder, saving)
+        """Take up a run."""
+        if self._crew is None:
+            raise RuntimeError("there are no client actors")
+        self._backend = RayBackend(spec, self._crew, clients_per_actor)
+        try:
+            self._session = Session(parse(spec.scenario), self._backend, folder, saving)
+        except BaseException:
+            self._release()
+            raise
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
