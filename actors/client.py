@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from gifair_ray import draws
+from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
 from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.federation import Federation
@@ -28,6 +30,8 @@ class RunSpec:
     """The driver's current folder."""
     delay_s: float = 0.0
     """Longest random delay before a reply: for tests that results do not depend on timing."""
+    faults: str | None = None
+    """Folder of faults that shall happen: for tests that results do not depend on those."""
 
 
 class ClientActor:
@@ -69,13 +73,23 @@ class ClientActor:
         """Local training of some clients from one version of the model."""
         _, _, learner = self._built(spec)
         self._dawdle(spec)
-        return learner.train(theta, jobs)
+        if spec.faults is None:
+            return learner.train(theta, jobs)
+        trained: Trained = struck_training(spec.faults, jobs, partial(learner.train, theta))
+        return trained
 
     def evaluate(self, spec: RunSpec, models: Params, job: EvaluateJob) -> Evaluated:
         """One model on some clients, or each client's own."""
         _, _, learner = self._built(spec)
         self._dawdle(spec)
-        return learner.evaluate(models, job.clients, job.split)
+
+        def evaluate(job: EvaluateJob) -> Evaluated:
+            return learner.evaluate(models, job.clients, job.split)
+
+        if spec.faults is None:
+            return evaluate(job)
+        evaluated: Evaluated = struck_evaluation(spec.faults, job, evaluate)
+        return evaluated
 
     def _dawdle(self, spec: RunSpec) -> None:
         self._calls += 1

@@ -53,9 +53,10 @@ class Cluster:
         folder: Path | None,
         saving: Saving = Saving(),  # noqa: B008 (it is frozen)
         delay_s: float = 0.0,
+        faults: str | None = None,
     ) -> RaySession:
-        """Begin a run, or go on with one."""
-        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s)
+        """Begin a run, or go on with one; with delays and faults on purpose, for tests."""
+        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s, faults)
         session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
         session.begin()
         return session

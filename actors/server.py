@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import Crew
+from gifair_ray.actors.faults import die, serving, strikes
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
+from gifair_ray.protocol import Job, Params
 from gifair_ray.scenario import parse
 from gifair_ray.session import Outcome, Saving, Session
 
@@ -32,7 +35,10 @@ class ServerActor:
         """Take up a run."""
         if self._crew is None:
             raise RuntimeError("there are no client actors")
-        self._backend = RayBackend(spec, self._crew, clients_per_actor)
+        if spec.faults is None:
+            self._backend = RayBackend(spec, self._crew, clients_per_actor)
+        else:
+            self._backend = _StruckBackend(spec, self._crew, clients_per_actor)
         try:
             self._session = Session(parse(spec.scenario), self._backend, folder, saving)
         except BaseException:
@@ -41,6 +47,8 @@ class ServerActor:
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
+        if isinstance(self._backend, _StruckBackend):
+            self._backend.strike("advance")
         return self._current().advance(budget_s)
 
     def finish(self) -> Outcome:
@@ -64,3 +72,29 @@ class ServerActor:
         if self._backend is not None:
             self._backend.close()
         self._session = self._backend = None
+
+
+class _StruckBackend(RayBackend):
+    """Of a server that may die in the middle of an event, by the plan of the run's faults."""
+
+    def __init__(self, spec: RunSpec, crew: Crew, clients_per_actor: int | None) -> None:
+        self._plan, self._calls = spec.faults or "", Counter[str]()
+        super().__init__(spec, crew, clients_per_actor)
+
+    def strike(self, call: str) -> None:
+        """Die, if this is the call to die at."""
+        self._calls[call] += 1
+        if strikes(self._plan, serving(call, self._calls[call])):
+            die()
+
+    def publish(self, version: int, theta: Params) -> None:
+        self.strike("publish")
+        super().publish(version, theta)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self.strike("submit")
+        super().submit(jobs)
+
+    def collect(self, ids: Sequence[int]) -> list[Any]:
+        self.strike("collect")
+        return super().collect(ids)

@@ -9,6 +9,7 @@ lock            the process that is writing
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
@@ -24,6 +25,7 @@ import numpy as np
 from gifair_ray import locks, toml
 from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
+from gifair_ray.files import write_text, writing
 from gifair_ray.protocol import Layout, Params
 from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
@@ -51,7 +53,7 @@ class RunFolder:
             locks.lock(path, _now())
             (path / "tables").mkdir()
             (path / "models").mkdir()
-            _write(path / "scenario.toml", about)
+            write_text(path / "scenario.toml", about)
             folder.update(
                 format=MANIFEST_FORMAT,
                 name=scenario.name,
@@ -97,11 +99,8 @@ class RunFolder:
                 f"{path} was begun on another processor ({manifest.get('cpu')}): numbers may "
                 "differ in their last bits; go on there, or run it again"
             )
-        if owner := locks.user(path):
-            raise BadInput(f"{path} is in use by {owner}")
-        locks.unlock(path)
         try:
-            locks.lock(path, _now())
+            locks.lock(path, _now(), "wait for it, or stop it")
             folder.update(status="running", ended=None, error=None, command=list(command))
             folder.update(resumed=[*manifest.get("resumed", []), _now()])
         except OSError as error:
@@ -112,7 +111,7 @@ class RunFolder:
         """Change entries of the manifest."""
         file = self.path / MANIFEST
         manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        _write(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
+        write_text(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
 
     def write_models(self, layout: Layout, theta: Params, personal: Mapping[int, Params]) -> None:
         """Named tensors as safetensors; personal models stacked, with the clients' numbers."""
@@ -136,9 +135,12 @@ class RunFolder:
 
     def close(self, status: str, **changes: Any) -> None:
         """The run has ended, this way."""
-        self.update(status=status, ended=_now(), **changes)
-        locks.unlock(self.path)
-        locks.let_go(self.path)
+        try:
+            self.update(status=status, ended=_now(), **changes)
+        finally:  # even if it cannot be said
+            with contextlib.suppress(OSError):
+                locks.unlock(self.path)
+            locks.let_go(self.path)
 
 
 def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
@@ -179,18 +181,10 @@ def folder_digest(path: Path) -> str:
 
 
 def _save(path: Path, tensors: Mapping[str, Any]) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    partial = path.with_suffix(".partial")
-    save_file({name: np.ascontiguousarray(t) for name, t in tensors.items()}, partial)
-    partial.replace(path)
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    # A command line may hold bytes that are no text; as escapes, they are valid JSON.
-    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-    partial.replace(path)
+    with writing(path) as file:
+        file.write(save({name: np.ascontiguousarray(t) for name, t in tensors.items()}))
 
 
 def refuse_if_taken(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
-from gifair_ray.errors import BadInput, GifairError
+from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.folder import RunFolder, can_resume, clear_unfinished
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving, Session
@@ -77,6 +77,10 @@ def run_one(
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with contextlib.suppress(OSError):
                 record.close(status, error=f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise RunFailed(
+                f"{folder or 'the run'}: {error}; what was saved is complete"
+            ) from error
         raise
     return outcome
 
