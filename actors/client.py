@@ -66,7 +66,8 @@ class ClientActor:
         """The population, the model's layout and the initial model; and what this worker is."""
         _, federation, learner = self._built(spec)
         described = Description(federation.population, learner.layout, learner.initial())
-        return Hello(described, Credentials.mine(federation.population.fingerprint()))
+        width = int(np.prod(federation.task.input_shape))
+        return Hello(described, width, Credentials.mine(federation.population.fingerprint()))
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(self, spec: RunSpec, theta: Params, jobs: Sequence[TrainJob]) -> Trained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import uuid
@@ -21,6 +22,7 @@ from gifair_ray.actors.crew import new_client
 from gifair_ray.actors.server import ServerActor
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
+from gifair_ray.preflight import Needs, Node, check_places
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
@@ -74,13 +76,17 @@ class RaySession:
     folder: Path | None
     saving: Saving
     losses: int = 0
+    needs: Needs | None = None
+    """The memory that it takes, once it has begun."""
 
     def begin(self) -> None:
-        """Let the server take the run up."""
+        """Let the server take the run up, if there is room for it."""
         while True:
-            arguments = (self.spec, self.cluster.clients_per_actor, self.folder, self.saving)
+            server = self.cluster.server
             try:
-                return wait(self.cluster.server.begin.remote(*arguments))
+                self.needs = wait(server.prepare.remote(self.spec, self.cluster.clients_per_actor))
+                self.needs.check(_nodes(), len(self.cluster.clients))
+                return wait(server.begin.remote(self.spec, self.folder, self.saving))
             except ActorLost as error:
                 self._replace_server(error)
 
@@ -125,18 +131,23 @@ def cluster(
     address: str | None = None,
     clients_per_actor: int | None = None,
     population: int | None = None,
+    cpus_per_actor: float | None = None,
+    gpus_per_actor: float = 0.0,
 ) -> Iterator[Cluster]:
     """Actors for as long as the block lasts; then all that was started here is stopped.
 
-    Uses Ray as `running` says.
+    Uses Ray as `running` says. A client actor takes a CPU, or a share if there are more actors,
+    unless it is said how many CPUs and GPUs (or what fraction) it takes.
     """
     actors: list[Any] = []
     with running(workers, address), _killed(actors):
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
-        share = 1.0 if n <= cpus else cpus / n
-        options = {"num_cpus": share}
+        share = min(1.0, cpus / n) if cpus_per_actor is None else cpus_per_actor
+        if cpus_per_actor is not None or gpus_per_actor:
+            check_places(_nodes(), n, share, gpus_per_actor)
+        options = {"num_cpus": share, "num_gpus": gpus_per_actor}
         actors += [new_client(options) for _ in range(n)]
         wait([actor.ready.remote() for actor in actors])
         found = Cluster(None, list(actors), options, clients_per_actor)
@@ -145,6 +156,21 @@ def cluster(
             yield found
         finally:
             actors.append(found.server)
+
+
+def _nodes() -> list[Node]:
+    """The machines of the cluster that are there now."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [
+        Node(
+            node["NodeManagerHostname"],
+            node["Resources"].get("CPU", 0.0),
+            node["Resources"].get("GPU", 0.0),
+            node["Resources"].get("memory", math.inf),
+        )
+        for node in nodes
+        if node["Alive"]
+    ]
 
 
 def _new_server() -> Any:

@@ -6,6 +6,8 @@ strikes removes the file first, so that a fault happens once, however often its 
     train-3-1-sending       who trains client 3 for the second time dies while it sends the result
     evaluate-0-5-before     who evaluates client 0 at version 5 of the model dies before it begins
     server-collect-7        the server dies as it is about to collect results for the seventh time
+
+A fault "always" stays in the plan, and strikes everybody who comes to it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from gifair_ray.protocol import EvaluateJob, TrainJob
 
 MOMENTS = ("before", "within", "sending")
+ALWAYS = "always"
 CALLS = ("publish", "submit", "collect", "advance")
 
 
@@ -90,7 +93,7 @@ def _struck_work(
     def struck(moment: str) -> bool:
         return any(strikes(folder, named(client, number, moment)) for client, number in names)
 
-    if struck("before"):
+    if struck("before") or any(os.path.exists(Path(folder, named(*at, ALWAYS))) for at in names):
         die()
     if struck("within"):
         work((len(names) + 1) // 2)

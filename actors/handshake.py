@@ -56,6 +56,8 @@ class Hello:
     """The answer of an actor to a run: what it sees of it, and what it is."""
 
     described: Description
+    width: int
+    """Values of one input."""
     credentials: Credentials
 
 

@@ -46,6 +46,7 @@ class RayBackend:
         self._done: dict[int, Any] = {}
         hello = crew.assemble(lambda actor: actor.hello.remote(self._spec))
         self._described: Description = hello.described
+        self.width = hello.width
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         work, sizes = parse(spec.scenario).work, self._described.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)

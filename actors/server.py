@@ -12,6 +12,7 @@ from gifair_ray.actors.crew import Crew
 from gifair_ray.actors.faults import die, serving, strikes
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
+from gifair_ray.preflight import Needs
 from gifair_ray.protocol import Job, Params
 from gifair_ray.scenario import parse
 from gifair_ray.session import Outcome, Saving, Session
@@ -29,16 +30,23 @@ class ServerActor:
         """The client actors for all runs to come, and how others are made if some are lost."""
         self._crew = Crew(list(actors), options)
 
-    def begin(
-        self, spec: RunSpec, clients_per_actor: int | None, folder: Path | None, saving: Saving
-    ) -> None:
-        """Take up a run."""
+    def prepare(self, spec: RunSpec, clients_per_actor: int | None) -> Needs:
+        """Let the client actors see the run; what it will need."""
         if self._crew is None:
             raise RuntimeError("there are no client actors")
         if spec.faults is None:
             self._backend = RayBackend(spec, self._crew, clients_per_actor)
         else:
             self._backend = _StruckBackend(spec, self._crew, clients_per_actor)
+        scenario, found = parse(spec.scenario), self._backend.describe()
+        people = found.population
+        samples = int((people.train + people.val + people.test).sum())
+        return Needs.of(scenario, found.layout, samples, self._backend.width, len(people))
+
+    def begin(self, spec: RunSpec, folder: Path | None, saving: Saving) -> None:
+        """Take up the run that was prepared."""
+        if self._backend is None:
+            raise RuntimeError("no run has been prepared")
         try:
             self._session = Session(parse(spec.scenario), self._backend, folder, saving)
         except BaseException:

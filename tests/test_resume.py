@@ -23,6 +23,8 @@ from gifair_ray import checkpoint, folder, runner
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.recorder import FolderRecorder
 from gifair_ray.results import read_manifest
+from gifair_ray.scenarios.load import load
+from gifair_ray.scenarios.show import dump
 
 cases = st.sampled_from(faulty.CASES)
 
@@ -421,7 +423,7 @@ def _killed_and_resumed(root, moments, how):
     A moment is a signal and a share of a second.
     """
     out = root / "run"
-    (root / "s.toml").write_text(gifair_ray.scenarios.show.dump(_study(LONG)))
+    (root / "s.toml").write_text(dump(_study(LONG)))
     common = (*how, "--checkpoint-rounds", "5")
     command = _gifair("run", "s.toml", "--out", out, *common, cwd=root)
     for number, share in moments:
@@ -442,8 +444,6 @@ def _killed_and_resumed(root, moments, how):
 
 
 def _study(case):
-    from gifair_ray.scenarios.load import load
-
     return load(faulty.scenario(*case, rounds=ROUNDS).table())
 
 
