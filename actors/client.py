@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from gifair_ray import draws
 from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
+from gifair_ray.actors.shipping import Shipment, unpacked
 from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import Evaluated, EvaluateJob, Learner, Params, Trained, TrainJob
@@ -28,6 +30,8 @@ class RunSpec:
     scenario: dict[str, object]
     folder: str
     """The driver's current folder."""
+    files: Shipment = field(default_factory=dict)
+    """Data files, for workers that have no others."""
     delay_s: float = 0.0
     """Longest random delay before a reply: for tests that results do not depend on timing."""
     faults: str | None = None
@@ -52,10 +56,11 @@ class ClientActor:
 
     def _built(self, spec: RunSpec) -> tuple[Scenario, Federation, Learner]:
         if spec.run not in self._runs:
-            os.chdir(spec.folder)  # relative paths in the scenario are the driver's
+            with contextlib.suppress(OSError):  # on another machine there is no such folder
+                os.chdir(spec.folder)  # relative paths in the scenario are the driver's
             if spec.folder not in sys.path:  # and so are the user's own modules
                 sys.path.insert(0, spec.folder)
-            scenario = parse(spec.scenario)
+            scenario = parse(unpacked(spec.scenario, spec.files))
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
             self._runs[spec.run] = (scenario, *build_learner(scenario))

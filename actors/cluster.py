@@ -20,6 +20,7 @@ from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import new_client
 from gifair_ray.actors.server import ServerActor
+from gifair_ray.actors.shipping import ship
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.preflight import Needs, Node, check_places
@@ -41,6 +42,8 @@ class Cluster:
     options: Mapping[str, Any]
     """Of a client actor."""
     clients_per_actor: int | None
+    on_this_machine: bool
+    """Whether no other machine can join it."""
 
     def new_server(self) -> None:
         """Another server, with the same client actors."""
@@ -58,7 +61,9 @@ class Cluster:
         faults: str | None = None,
     ) -> RaySession:
         """Begin a run, or go on with one; with delays and faults on purpose, for tests."""
-        spec = RunSpec(uuid.uuid4().hex, scenario.table(), str(Path.cwd()), delay_s, faults)
+        shipment = ship(scenario, contents=not self.on_this_machine)
+        run, here = uuid.uuid4().hex, str(Path.cwd())
+        spec = RunSpec(run, scenario.table(), here, shipment, delay_s, faults)
         session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
         session.begin()
         return session
@@ -140,7 +145,7 @@ def cluster(
     unless it is said how many CPUs and GPUs (or what fraction) it takes.
     """
     actors: list[Any] = []
-    with running(workers, address), _killed(actors):
+    with running(workers, address) as ours, _killed(actors):
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
@@ -150,7 +155,7 @@ def cluster(
         options = {"num_cpus": share, "num_gpus": gpus_per_actor}
         actors += [new_client(options) for _ in range(n)]
         wait([actor.ready.remote() for actor in actors])
-        found = Cluster(None, list(actors), options, clients_per_actor)
+        found = Cluster(None, list(actors), options, clients_per_actor, ours)
         found.new_server()
         try:
             yield found
@@ -182,16 +187,16 @@ def _new_server() -> Any:
 
 
 @contextlib.contextmanager
-def running(workers: int | None, address: str | None) -> Iterator[None]:
+def running(workers: int | None, address: str | None) -> Iterator[bool]:
     """Ray: as it is already running in this process, at `address`, or started on this machine.
 
-    What was started here is stopped in the end.
+    What was started here is stopped in the end. Tells whether it is this machine alone.
     """
     ours = not ray.is_initialized()
     if ours:
         _init(workers, address)
     try:
-        yield
+        yield ours and address is None
     finally:
         if ours:
             ray.shutdown()

@@ -62,9 +62,13 @@ class RayBackend:
         self._models.pop(version, None)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        training = [job for job in jobs if isinstance(job, TrainJob)]
-        for actor, places in self._share_out([job.client for job in training], self._load):
-            self._train(actor, [training[i] for i in places])
+        training: dict[int, list[TrainJob]] = {}  # by version: a call has one model
+        for job in jobs:
+            if isinstance(job, TrainJob):
+                training.setdefault(job.message.version, []).append(job)
+        for some in training.values():
+            for actor, places in self._share_out([job.client for job in some], self._load):
+                self._train(actor, [some[i] for i in places])
         for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
             idle = np.zeros(len(self._load))
             self._parts[evaluation.id] = [

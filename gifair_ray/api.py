@@ -98,8 +98,9 @@ def run_study(
     in this process, "ray" on `workers` actors, on this machine or the cluster at `address`;
     `clients_per_actor` gives every actor clients of its own; `cpus_per_actor` and
     `gpus_per_actor` say how many of those, or what fraction, Ray keeps for an actor. The results
-    are the same. A run in a folder is saved every `checkpoint_s` seconds or `checkpoint_rounds` rounds; with `resume`, runs
-    that `out` holds already are gone on with, and finished ones not run again.
+    are the same. A run in a folder is saved every `checkpoint_s` seconds or `checkpoint_rounds`
+    rounds; with `resume`, runs that `out` holds already are gone on with, and finished ones not
+    run again.
     """
     study = source if isinstance(source, Study) else load(source, sets, seed)
     if clients_per_actor is not None and clients_per_actor < 1:

@@ -26,6 +26,7 @@ from gifair_ray import locks, toml
 from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
 from gifair_ray.files import write_text, writing
+from gifair_ray.inputs import inputs
 from gifair_ray.protocol import Layout, Params
 from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
@@ -68,6 +69,7 @@ class RunFolder:
                 ended=None,
                 versions=_versions(),
                 cpu=_cpu(),
+                inputs=inputs(scenario),
                 **how,
             )
         except OSError as error:
@@ -98,6 +100,11 @@ class RunFolder:
             raise BadInput(
                 f"{path} was begun on another processor ({manifest.get('cpu')}): numbers may "
                 "differ in their last bits; go on there, or run it again"
+            )
+        if manifest.get("inputs") != (found := inputs(scenario)):
+            raise BadInput(
+                f"{path} was begun with other files ({manifest.get('inputs')}) than there are now "
+                f"({found}): restore them, or run it again"
             )
         try:
             locks.lock(path, _now(), "wait for it, or stop it")
@@ -222,6 +229,7 @@ def can_resume(path: Path, scenario: Scenario) -> bool:
         return False
     same = manifest.get("scenario_digest") == scenario.digest()
     here = manifest.get("versions") == _versions() and manifest.get("cpu") == _cpu()
+    here = here and manifest.get("inputs") == inputs(scenario)
     failed = manifest["status"] == "failed"  # it would fail again
     return bool(same and here and not failed and manifest["status"] != "done")
 

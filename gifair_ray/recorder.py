@@ -155,10 +155,12 @@ class FolderRecorder(Recorder):
             self._changed.notify_all()
 
     def afterwards(self, do: After) -> None:
-        """Once all that was added so far is on disk, let the thread do this too."""
+        """Once all that was added so far is on disk, let the thread do this too; not if closed."""
         self._check()
         with self._changed:
             self._changed.wait_for(lambda: len(self._full) < QUEUED)
+            if self._closed:
+                return
             self._full.append((self._take(), do))
             self._changed.notify_all()
 

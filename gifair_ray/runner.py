@@ -64,8 +64,6 @@ def run_one(
                     watch(label, scenario, progress)
                 progress = session.advance(STEP_S)
             outcome = session.finish()
-            if watch is not None:
-                watch(label, scenario, progress)
     except BaseException as error:
         if session is not None:
             with contextlib.suppress(GifairError, KeyboardInterrupt):
@@ -82,6 +80,8 @@ def run_one(
                 f"{folder or 'the run'}: {error}; what was saved is complete"
             ) from error
         raise
+    if watch is not None:  # whatever it raises, the run is finished
+        watch(label, scenario, progress)
     return outcome
 
 

@@ -64,3 +64,17 @@ def scenario(policy, algorithm, rounds=8):
 def undisturbed(policy, algorithm, rounds=8):
     """The digest of the run, in process and in peace."""
     return gifair_ray.run(scenario(policy, algorithm, rounds).table(), backend="local").digest
+
+
+def table_of(path):
+    """A scenario on a table of its own, which is written to that path."""
+    rows = [(k, i, (k + i) % 2, 0.1 * k + i) for k in range(4) for i in range(6)]
+    lines = "".join(f"{k},{x},{x * i},{y}\n" for k, i, y, x in rows)
+    path.write_text("client,a,b,y\n" + lines)
+    return {
+        "data": {"source": "table", "path": str(path), "groups": "each"},
+        "model": {"kind": "softmax"},
+        "work": {"steps": 2, "batch_size": 2, "schedule": {"lr": 0.01}},
+        "sampling": {"scheme": "all"},
+        "stop": {"rounds": 4},
+    }

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import faulty
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
+import gifair_ray
 from gifair_ray.actors import crew, faults, handshake
 from gifair_ray.actors.cluster import RESTARTS, cluster
+from gifair_ray.actors.shipping import ship, unpacked
 from gifair_ray.errors import BadInput, RunFailed
 from gifair_ray.folder import RunFolder
 from gifair_ray.session import Saving
@@ -172,3 +175,37 @@ def test_a_crew_with_a_stranger_does_not_begin(actors):
     assert crew.Crew(members[:1], {}).assemble(lambda actor: actor.hello.remote()) == said
     for member in members:
         ray.kill(member)
+
+
+# Data
+
+
+def test_a_worker_without_files_gets_them_from_the_driver(actors, tmp_path, monkeypatch):
+    from gifair_ray.actors import cluster as module
+
+    table = faulty.table_of(tmp_path / "data.csv")
+
+    def ship(scenario, contents, ship=module.ship):
+        assert contents  # others may join this cluster
+        return {
+            key: replace(one, path="/no/such/folder/data.csv")
+            for key, one in ship(scenario, contents).items()
+        }
+
+    monkeypatch.setattr(module, "ship", ship)
+    session = actors.start(gifair_ray.load(table).runs[0][1], None)
+    assert finished(session) == gifair_ray.run(table, backend="local").digest
+
+
+def test_a_file_that_differs_is_not_used(tmp_path, actors):
+    path = tmp_path / "data.csv"
+    table = faulty.table_of(path)
+    sent = ship(gifair_ray.load(table).runs[0][1], contents=True)
+    assert unpacked(table, sent) == table
+    before = path.read_bytes()
+    path.write_text("client,a,y\n0,1,1\n")
+    other = Path(unpacked(table, sent)["data"]["path"])
+    assert (other.read_bytes(), other.suffix) == (before, ".csv")
+    kept_back = {key: replace(one, content=None) for key, one in sent.items()}
+    with pytest.raises(BadInput, match="holds something else on a worker's machine"):
+        unpacked(table, kept_back)

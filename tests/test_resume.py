@@ -318,6 +318,19 @@ def test_a_run_goes_on_only_with_what_it_was_begun_with(stopped, tmp_path, monke
         resume(copy)
 
 
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    table = faulty.table_of(tmp_path / "data.csv")
+    whole = gifair_ray.run(table, backend="local").digest
+    scenario = load(table).runs[0][1]
+    assert interrupt(scenario, tmp_path / "run", 2, rounds=1)
+    text = (tmp_path / "data.csv").read_text()
+    (tmp_path / "data.csv").write_text(text.replace("0,0.0,0.0,0", "0,0.0,0.5,0"))
+    with pytest.raises(BadInput, match="begun with other files"):
+        resume(tmp_path / "run")
+    (tmp_path / "data.csv").write_text(text)
+    assert resume(tmp_path / "run").digest == whole
+
+
 def test_an_error_in_the_simulated_world_can_be_gone_on_with_too(tmp_path, monkeypatch):
     from gifair_ray.backend import LocalBackend
 

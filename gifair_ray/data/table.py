@@ -16,8 +16,10 @@ server knows who has how much; the inputs are read when a client's shard is firs
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -79,6 +81,9 @@ class Table(DataSource):
         if twice := next((name for name in roles if roles.count(name) > 1), None):
             raise ValueError(f"column {twice!r} has two roles; client, x, y, group, split differ")
         return self
+
+    def files(self) -> dict[str, Path]:
+        return {"path": Path(os.path.expanduser(self.path)).absolute()}
 
     def build(self, seed: int) -> TableFederation:
         """Who has how much; every value in use has been checked, none of the inputs is kept."""
