@@ -35,6 +35,11 @@ def evaluating(client: int, version: int, moment: str) -> str:
     return f"evaluate-{client}-{version}-{moment}"
 
 
+def anybody(work: str, moment: str) -> str:
+    """The name of a fault: whoever is the first to do that work, "train" or "evaluate"."""
+    return f"{work}-any-{moment}"
+
+
 def serving(call: str, number: int) -> str:
     """The name of a fault: a server's so-manieth call of that kind."""
     return f"server-{call}-{number}"
@@ -75,28 +80,29 @@ def struck_training(
 ) -> Any:
     """The result of training, unless the plan has a fault for it."""
     names = [(job.client, job.ordinal) for job in jobs]
-    return _struck_work(folder, training, names, lambda n: train(jobs[:n]))
+    return _struck_work(folder, "train", names, lambda n: train(jobs[:n]))
 
 
 def struck_evaluation(folder: str, job: EvaluateJob, evaluate: Callable[[EvaluateJob], Any]) -> Any:
     """The result of an evaluation, unless the plan has a fault for it."""
     names = [(client, job.version) for client in job.clients.tolist()]
-    return _struck_work(folder, evaluating, names, lambda n: evaluate(job))
+    return _struck_work(folder, "evaluate", names, lambda n: evaluate(job))
 
 
 def _struck_work(
-    folder: str,
-    named: Callable[[int, int, str], str],
-    names: Sequence[tuple[int, int]],
-    work: Callable[[int], Any],
+    folder: str, kind: str, those: Sequence[tuple[int, int]], work: Callable[[int], Any]
 ) -> Any:
-    def struck(moment: str) -> bool:
-        return any(strikes(folder, named(client, number, moment)) for client, number in names)
+    def names(moment: str) -> list[str]:
+        own = [f"{kind}-{client}-{number}-{moment}" for client, number in those]
+        return [*own, anybody(kind, moment)]
 
-    if struck("before") or any(os.path.exists(Path(folder, named(*at, ALWAYS))) for at in names):
+    def struck(moment: str) -> bool:
+        return any(strikes(folder, name) for name in names(moment))
+
+    if struck("before") or any(Path(folder, name).exists() for name in names(ALWAYS)):
         die()
     if struck("within"):
-        work((len(names) + 1) // 2)
+        work((len(those) + 1) // 2)
         die()
-    done = work(len(names))
+    done = work(len(those))
     return _Doomed() if struck("sending") else done
