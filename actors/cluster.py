@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -30,7 +29,6 @@ from gifair_ray.session import Outcome, Saving
 RESTARTS = 4  # of the server, before the run gives up
 STORE_BYTES = 512 << 20
 CONNECT_S = 5.0  # for a cluster's head node to answer
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 @dataclass

@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import settings
 
 
-def examples(n):
-    """Settings with n examples under the profile "ci", and the profile's own under any other."""
+def examples(n, at_night=None):
+    """Settings with n examples under the profile "ci", and the profile's own under any other.
+
+    Or `at_night`, where an example is too long for the profile's own number.
+    """
     if settings.get_current_profile_name() == "ci":
         return settings(max_examples=n)
-    return settings()
+    return settings() if at_night is None else settings(max_examples=at_night)

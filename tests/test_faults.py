@@ -56,7 +56,7 @@ def a_fault(rounds):
     )
 
 
-@examples(20)
+@examples(20, at_night=200)
 @given(
     case=st.sampled_from(faulty.CASES),
     plan=st.lists(a_fault(8), min_size=1, max_size=3, unique=True),
@@ -159,7 +159,7 @@ def test_a_worker_that_would_compute_otherwise_is_refused(change):
 def test_a_crew_with_a_stranger_does_not_begin(actors):
     import ray
 
-    said = handshake.Hello(None, handshake.Credentials.mine("data"))
+    said = handshake.Hello(None, 1, handshake.Credentials.mine("data"))
 
     class Member:
         def __init__(self, said):

@@ -178,7 +178,7 @@ def said(*arguments):
     return code
 
 
-@examples(80)
+@examples(50)
 @given(data=st.data(), several=some)
 def test_results_that_were_damaged_are_shown_right_or_refused(
     data, several, done, tmp_path_factory

@@ -86,7 +86,7 @@ def interrupt(scenario, out, events, rounds=2):
 # Where it was stopped does not matter
 
 
-@examples(25)
+@examples(25, at_night=400)
 @given(case=cases, stops=st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_a_run_that_is_interrupted_at_any_event_ends_as_if_it_had_not_been(
     case, stops, tmp_path_factory
@@ -121,7 +121,7 @@ def stopped_dead(scenario, out, copy, events, rounds):
     return copy.exists()
 
 
-@examples(15)
+@examples(15, at_night=400)
 @given(case=cases, events=st.integers(1, 30), rounds=st.integers(1, 4))
 def test_a_run_that_dies_at_any_event_goes_on_from_its_last_checkpoint(
     case, events, rounds, tmp_path_factory
@@ -182,7 +182,7 @@ def stopped(tmp_path_factory):
     return found
 
 
-@examples(60)
+@examples(40, at_night=1000)
 @given(data=st.data())
 def test_a_damaged_file_is_noticed_or_does_not_matter(stopped, data, tmp_path_factory):
     case = data.draw(st.sampled_from(list(stopped)))
