@@ -89,7 +89,8 @@ class RaySession:
             try:
                 self.needs = wait(server.prepare.remote(self.spec, self.cluster.clients_per_actor))
                 self.needs.check(_nodes(), len(self.cluster.clients))
-                return wait(server.begin.remote(self.spec, self.folder, self.saving))
+                wait(server.begin.remote(self.spec, self.folder, self.saving))
+                return
             except ActorLost as error:
                 self._replace_server(error)
 
@@ -178,8 +179,8 @@ def _nodes() -> list[Node]:
 
 def _new_server() -> Any:
     """A server where the driver is, whose disk the results go to."""
-    here = ray.get_runtime_context().get_node_id()  # type: ignore[no-untyped-call]
-    pinned = NodeAffinitySchedulingStrategy(here, soft=False)  # type: ignore[no-untyped-call]
+    here = ray.get_runtime_context().get_node_id()
+    pinned = NodeAffinitySchedulingStrategy(here, soft=False)
     server: Any = ray.remote(ServerActor)
     return server.options(num_cpus=0, scheduling_strategy=pinned).remote()
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from gifair_ray.errors import BadInput
-from gifair_ray.folder import finished, read_models, refuse_if_taken
+from gifair_ray.folder import clear_unfinished, finished, read_models, refuse_if_taken
 from gifair_ray.protocol import Params
 from gifair_ray.results import MANIFEST, read_manifest, read_table
 from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
@@ -119,6 +119,8 @@ def run_study(
                 runs.append(Run(label, scenario, folder, _outcome(folder)))
                 continue
             again = resume and folder is not None and (folder / MANIFEST).exists()
+            if resume and folder is not None and not again:
+                clear_unfinished(folder)  # of a run that was killed before it began
             how_saved = replace(saving, resume=again)
             outcome = run_one(label, scenario, folder, start, sys.argv, how, watch, how_saved)
             runs.append(Run(label, scenario, folder, outcome))

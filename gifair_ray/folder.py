@@ -205,7 +205,12 @@ def refuse_if_taken(path: Path) -> None:
     if (path / MANIFEST).exists() and _status(path) != "done":
         raise BadInput(
             f"{path} holds an unfinished run, with which gifair resume goes on; or choose another "
-            "--out"
+            "--out, or remove it"
+        )
+    if locks.exists(path):
+        raise BadInput(
+            f"{path} holds an unfinished run that had not begun yet; choose another --out, or "
+            "remove it"
         )
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")

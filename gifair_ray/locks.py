@@ -51,8 +51,8 @@ def user(path: Path) -> str | None:
         return f"process {pid} on {host} (if that has ended, remove {path / 'lock'})"
     if not _alive(pid) or born not in (None, _born(pid)):
         return None
-    if pid == os.getpid() and path.resolve() not in _OWNED:
-        return None
+    if pid == os.getpid() and born is not None and path.resolve() not in _OWNED:
+        return None  # we have given it up, and could not say so on disk
     return f"process {pid} on {host}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,14 @@ def _ways(scenario: Scenario, folder: Path) -> Iterator[Check]:
     yield "in process", lambda: api.run(table, backend="local").digest
     yield "in process, interrupted and resumed", lambda: _resumed(scenario, folder / "resumed")
     for workers in (1, 2):
-        yield f"Ray, {_workers(workers)}", lambda n=workers: api.run(table, workers=n).digest
+        yield f"Ray, {_workers(workers)}", partial(_on_ray, scenario, workers)
     yield "Ray, 2 workers that are killed", lambda: _with_a_death(scenario, folder / "plan")
+
+
+def _on_ray(scenario: Scenario, workers: int) -> str:
+    from gifair_ray import api
+
+    return api.run(scenario.table(), workers=workers).digest
 
 
 def _workers(n: int) -> str:
