@@ -1,11 +1,12 @@
-"""Data files for workers on machines that do not have them, through Ray's object store.
+"""What workers need on machines that do not have it: data files, and this package itself.
 
-A worker uses the file under its own path if that holds the same; otherwise what was shipped, in a
-folder that goes with the worker.
+Data files go through Ray's object store. A worker uses the file under its own path if that holds
+the same; otherwise what was shipped, in a folder that goes with the worker.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,6 +65,19 @@ def _place(shipped: Shipped) -> Path:
         with writing(own) as file:
             file.write(ray.get(shipped.content).data)
     return own
+
+
+def code(wheel: str | Path) -> dict[str, Any]:
+    """A `runtime_env` for `ray.init` that brings this package to every worker, as a wheel.
+
+    What it depends on must be installed there.
+    """
+    path = Path(wheel)
+    if path.suffix != ".whl" or not path.is_file():
+        raise BadInput(f"{path} is no wheel; make one with pip wheel --no-deps")
+    own = _folder() / f"{path.stem}.zip"  # which a wheel is; Ray unpacks it where workers start
+    shutil.copyfile(path, own)
+    return {"working_dir": str(own)}
 
 
 @cache

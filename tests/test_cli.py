@@ -141,7 +141,7 @@ def test_a_run_leaves_the_files_that_are_documented(capsys):
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert set(manifest) == {
         "format", "name", "label", "algorithm", "seed", "scenario_digest", "status", "digest",
-        "command", "started", "ended", "versions", "cpu", "backend", "workers",
+        "command", "started", "ended", "versions", "cpu", "inputs", "backend", "workers",
         "clients_per_actor", "layout", "rounds", "virtual_s", "remarks",
     }  # fmt: skip
     assert (manifest["status"], manifest["rounds"]) == ("done", 3)
@@ -358,7 +358,9 @@ def test_ctrl_c_keeps_what_there_is(capsys):
         process.send_signal(signal.SIGINT)
         rest = [line for line in process.stderr.read().splitlines() if not line.startswith("[")]
     assert process.returncode == 1
-    assert rest == ["gifair: interrupted; results so far are kept"]
+    assert rest == [
+        "gifair: interrupted; results so far are kept, and gifair resume goes on with them"
+    ]
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["status"] == "interrupted"
     assert manifest["error"].startswith("KeyboardInterrupt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,29 @@ def test_a_node_is_lost_and_another_joins():
 @pytest.mark.nightly
 def test_a_node_is_lost_under_every_policy():
     _on_two_nodes(list(faulty.POLICIES))
+
+
+@pytest.mark.ray
+@pytest.mark.nightly
+def test_the_package_travels_as_a_wheel(tmp_path):
+    tree = tmp_path / "tree"
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info")
+    shutil.copytree(Path(nodes.__file__).parent.parent, tree, ignore=ignored)
+    built = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(tree)]
+    subprocess.run([sys.executable, "-m", "pip", *built], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    program = (
+        "import sys, ray; from gifair_ray.actors.shipping import code\n"
+        "ray.init(num_cpus=1, include_dashboard=False, runtime_env=code(sys.argv[1]))\n"
+        "def where():\n"
+        "    import gifair_ray\n"
+        "    return gifair_ray.__file__\n"
+        "print('found', ray.get(ray.remote(where).remote()))\n"
+    )
+    command = [sys.executable, "-c", program, str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    (found,) = [line for line in done.stdout.splitlines() if line.startswith("found")]
+    assert "working_dir_files" in found
 
 
 # Before the start
