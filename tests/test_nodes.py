@@ -70,6 +70,34 @@ def test_the_package_travels_as_a_wheel(tmp_path):
     assert "working_dir_files" in found
 
 
+@pytest.mark.ray
+@pytest.mark.nightly
+def test_a_full_object_store_spills_to_disk(tmp_path):
+    """Twenty replies of eight megabytes each, in a store of eighty."""
+    data = {"source": "synthetic", "clients": 20, "features": 40_000, "classes": 50, "samples": 4}
+    table = {
+        "data": data | {"groups": 2, "val": 0.0, "test": 0.0},
+        "model": {"kind": "softmax"},
+        "work": {"steps": 1, "batch_size": 4, "schedule": {"lr": 0.01}},
+        "sampling": {"scheme": "all"},
+        "stop": {"rounds": 2},
+        "evaluation": {"every": 0, "splits": ["train"]},
+        "audit": {"every": 0},
+    }
+    program = (
+        "import json, sys, gifair_ray; from gifair_ray.actors import cluster\n"
+        "cluster.STORE_BYTES = 80 << 20\n"
+        "run = gifair_ray.run(json.loads(sys.argv[1]), workers=2)\n"
+        "print('digest', run.digest, run.outcome.theta.nbytes)\n"
+    )
+    command = [sys.executable, "-c", program, json.dumps(table)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    (found,) = [line for line in done.stdout.splitlines() if line.startswith("digest")]
+    _, digest, size = found.split()
+    assert 20 * int(size) > 80 << 20
+    assert digest == gifair_ray.run(table, backend="local").digest
+
+
 # Before the start
 
 GB = 2**30
