@@ -293,6 +293,15 @@ def test_no_saved_state_can_name_code_of_others(tmp_path):
             decode({"@object": name, "fields": {}}, lambda place: np.zeros(0), set())
 
 
+def test_a_run_that_was_killed_before_it_began_begins(tmp_path):
+    scenario = faulty.scenario("sync", "AFL")
+    (tmp_path / "run" / "tables").mkdir(parents=True)
+    (tmp_path / "run" / "lock").write_text(json.dumps({"pid": 2**22 + 1, "host": gethostname()}))
+    with pytest.raises(BadInput, match="an unfinished run that had not begun yet"):
+        run(scenario, tmp_path / "run")
+    assert run(scenario, tmp_path / "run", resume=True).digest == faulty.undisturbed("sync", "AFL")
+
+
 # Refusals
 
 
@@ -445,10 +454,12 @@ def _killed_and_resumed(root, moments, how):
         command.send_signal(number)
         _, err = command.communicate(timeout=120)
         assert "Traceback" not in err
-        if command.returncode == 0 or read_manifest(out)["status"] == "done":
+        begun = (out / "manifest.json").exists()
+        if command.returncode == 0 or (begun and read_manifest(out)["status"] == "done"):
             break
         assert command.returncode == (1 if number != signal.SIGKILL else -9), err
-        command = _gifair("resume", out, *common, cwd=root)
+        again = ("resume", out) if begun else ("run", "s.toml", "--out", out, "--resume")
+        command = _gifair(*again, *common, cwd=root)
     _, err = command.communicate(timeout=300)
     manifest = read_manifest(out)
     assert manifest["status"] == "done", err
