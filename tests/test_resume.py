@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from socket import gethostname
 
 import faulty
 import numpy as np
