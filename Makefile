@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := gifair_ray actors scenarios analysis
 
-.PHONY: help run test nightly lint types docs clean
+.PHONY: help run test nightly matrix lint types docs clean
 
 help:
 	@echo "make run      run the quickstart and show its table"
 	@echo "make test     the tests"
 	@echo "make nightly  the long searches"
+	@echo "make matrix   every fault under every policy: the table of docs/reliability.md"
 	@echo "make lint     ruff, and mypy on what ships"
 	@echo "make docs     the documentation, in docs/_build/html"
 	@echo "make clean    remove what was built or installed here"
@@ -28,6 +29,9 @@ test: .venv/installed
 
 nightly: .venv/installed
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest
+
+matrix: .venv/installed
+	cd tests && ../$(BIN)/python matrix.py
 
 lint: types
 	$(BIN)/ruff check $(SOURCES) tests docs benchmarks

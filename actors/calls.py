@@ -21,6 +21,8 @@ def wait(calls: Any) -> Any:
         cause = error.cause
         if isinstance(cause, GifairError):
             raise cause from None
+        if isinstance(cause, ray.exceptions.RayError):  # what it needed was lost on the way
+            raise ActorLost(f"an actor's call was lost: {cause}") from cause
         raise RunFailed(f"an actor failed: {type(cause).__name__}: {cause}") from error
     except ray.exceptions.RayError as error:
-        raise ActorLost(f"an actor was lost and could not be replaced: {error}") from error
+        raise ActorLost(f"an actor was lost: {error}") from error

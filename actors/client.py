@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 
 from gifair_ray import draws
-from gifair_ray.backend import Description, build_learner
+from gifair_ray.actors.faults import struck_evaluation, struck_training
+from gifair_ray.actors.handshake import Credentials, Hello
+from gifair_ray.actors.shipping import Shipment, unpacked
+from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import Evaluated, EvaluateJob, Learner, Message, Params, Trained, TrainJob
@@ -30,15 +35,23 @@ class RunSpec:
     """The driver's current folder."""
     data: str | None = None
     """Where data files may be as well."""
+    files: Shipment = field(default_factory=dict)
+    """Data files, for workers that have no others."""
     delay_s: float = 0.0
     """Longest random delay before a reply: for tests that results do not depend on timing."""
+    faults: str | None = None
+    """Folder of faults that shall happen: for tests that results do not depend on those."""
 
     def packed(self) -> Packed:
-        """As two texts, of which the second is only read by who does not know the run."""
-        return self.run, json.dumps(asdict(self))
+        """Its name, and the rest, which is only read by who does not know the run.
+
+        As text: that is quicker to send with every call than a reference.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "files"}
+        return self.run, json.dumps(values), self.files
 
 
-Packed = tuple[str, str]
+Packed = tuple[str, str, Shipment]
 
 
 Sent = tuple[bytes, bytes, int, dict[int, Params]]
@@ -80,9 +93,6 @@ class ClientActor:
     RUNS = 2  # built runs that are kept: the one going on, and the one that comes next
 
     def __init__(self) -> None:
-        import torch
-
-        torch.set_num_threads(1)
         self._runs: dict[str, tuple[RunSpec, Federation, Learner]] = {}
         self._calls = 0
 
@@ -91,37 +101,53 @@ class ClientActor:
         return os.getpid()
 
     def _built(self, packed: Packed) -> tuple[RunSpec, Federation, Learner]:
-        run, text = packed
+        run, text, files = packed
         if run not in self._runs:
-            spec = RunSpec(**json.loads(text))
-            os.chdir(spec.folder)  # relative paths in the scenario are the driver's
+            spec = RunSpec(**json.loads(text), files=files)
+            with contextlib.suppress(OSError):  # on another machine there is no such folder
+                os.chdir(spec.folder)  # relative paths in the scenario are the driver's
             if spec.data is not None:
                 os.environ[DATA_DIR] = spec.data
             if spec.folder not in sys.path:  # and so are the user's own modules
                 sys.path.insert(0, spec.folder)
+            scenario = parse(unpacked(spec.scenario, spec.files))
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
-            self._runs[run] = (spec, *build_learner(parse(spec.scenario)))
+            self._runs[run] = (spec, *build_learner(scenario))
+            one_torch_thread()
             gc.freeze()  # what is there now stays: looking through it again and again takes long
         return self._runs[run]
 
-    def describe(self, spec: Packed) -> Description:
-        """The population, the model's layout and the initial model."""
+    def hello(self, spec: Packed) -> Hello:
+        """The population, the model's layout and the initial model; and what this worker is."""
         _, federation, learner = self._built(spec)
-        return Description(federation.population, learner.layout, learner.initial())
+        described = Description(federation.population, learner.layout, learner.initial())
+        width = int(np.prod(federation.task.input_shape))
+        return Hello(described, width, Credentials.mine(federation.population.fingerprint()))
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(self, packed: Packed, theta: Params, sent: Sent) -> Trained:
         """Local training of some clients from one version of the model."""
         spec, _, learner = self._built(packed)
         self._dawdle(spec)
-        return learner.train(theta, unpack(sent))
+        jobs = unpack(sent)
+        if spec.faults is None:
+            return learner.train(theta, jobs)
+        trained: Trained = struck_training(spec.faults, jobs, partial(learner.train, theta))
+        return trained
 
     def evaluate(self, packed: Packed, models: Params, job: EvaluateJob) -> Evaluated:
         """One model on some clients, or each client's own."""
         spec, _, learner = self._built(packed)
         self._dawdle(spec)
-        return learner.evaluate(models, job.clients, job.split)
+
+        def evaluate(job: EvaluateJob) -> Evaluated:
+            return learner.evaluate(models, job.clients, job.split)
+
+        if spec.faults is None:
+            return evaluate(job)
+        evaluated: Evaluated = struck_evaluation(spec.faults, job, evaluate)
+        return evaluated
 
     def _dawdle(self, spec: RunSpec) -> None:
         self._calls += 1

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gifair_ray.actors.calls import ActorLost, wait
-from gifair_ray.actors.client import ClientActor, RunSpec
+from gifair_ray.actors.client import RunSpec
+from gifair_ray.actors.crew import new_client
 from gifair_ray.actors.server import ServerActor
+from gifair_ray.actors.shipping import ship
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.engine import Progress
-from gifair_ray.errors import BadInput, GifairError
+from gifair_ray.errors import BadInput, GifairError, RunFailed
+from gifair_ray.preflight import Needs, Node, check_places
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
-RESTARTS = 4  # of an actor, before the run gives up
+RESTARTS = 4  # of the server, before the run gives up
 TUNING = {
     # Results of up to so many bytes come back with the reply, past the object store: that saves
     # several messages for each.
@@ -33,7 +38,6 @@ TUNING = {
 }
 STORE_BYTES = 512 << 20
 CONNECT_S = 5.0  # for a cluster's head node to answer
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 @dataclass
@@ -42,7 +46,18 @@ class Cluster:
 
     server: Any
     clients: list[Any]
+    options: Mapping[str, Any]
+    """Of a client actor."""
     clients_per_actor: int | None
+    on_this_machine: bool
+    """Whether no other machine can join it."""
+
+    def new_server(self) -> None:
+        """Another server, with the same client actors."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.server)
+        self.server = _new_server()
+        self.server.meet.remote(self.clients, self.options)
 
     def start(
         self,
@@ -50,11 +65,12 @@ class Cluster:
         folder: Path | None,
         saving: Saving = Saving(),  # noqa: B008 (it is frozen)
         delay_s: float = 0.0,
+        faults: str | None = None,
     ) -> RaySession:
-        """Begin a run, or go on with one."""
-        spec = RunSpec(
-            uuid.uuid4().hex, scenario.table(), str(Path.cwd()), os.environ.get(DATA_DIR), delay_s
-        )
+        """Begin a run, or go on with one; with delays and faults on purpose, for tests."""
+        shipment = ship(scenario, contents=not self.on_this_machine)
+        run, here, data = uuid.uuid4().hex, str(Path.cwd()), os.environ.get(DATA_DIR)
+        spec = RunSpec(run, scenario.table(), here, data, shipment, delay_s, faults)
         session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
         session.begin()
         return session
@@ -72,12 +88,20 @@ class RaySession:
     folder: Path | None
     saving: Saving
     losses: int = 0
+    needs: Needs | None = None
+    """The memory that it takes, once it has begun."""
 
     def begin(self) -> None:
-        """Let the server take the run up."""
-        cluster = self.cluster
-        arguments = (self.spec, cluster.clients, cluster.clients_per_actor, self.folder)
-        wait(cluster.server.begin.remote(*arguments, self.saving))
+        """Let the server take the run up, if there is room for it."""
+        while True:
+            server = self.cluster.server
+            try:
+                self.needs = wait(server.prepare.remote(self.spec, self.cluster.clients_per_actor))
+                self.needs.check(_nodes(), len(self.cluster.clients))
+                wait(server.begin.remote(self.spec, self.folder, self.saving))
+                return
+            except ActorLost as error:
+                self._replace_server(error)
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
@@ -93,21 +117,19 @@ class RaySession:
         while True:
             try:
                 return wait(getattr(self.cluster.server, method).remote(*arguments))
-            except ActorLost:
-                self.losses += 1
-                if self.losses > RESTARTS:
-                    raise
-                self._replace_server()
+            except ActorLost as error:
+                self._replace_server(error)
+                self.begin()
                 if method == "finish":  # the last events happen again
                     while not self.advance(1.0).finished:
                         pass
 
-    def _replace_server(self) -> None:
-        with contextlib.suppress(Exception):
-            ray.kill(self.cluster.server)
-        self.cluster.server = _new_server()
+    def _replace_server(self, error: ActorLost) -> None:
+        self.losses += 1
+        if self.losses > RESTARTS:
+            raise RunFailed(f"{self.losses} servers of this run were lost; the last: {error}")
+        self.cluster.new_server()
         self.saving = replace(self.saving, resume=self.folder is not None)
-        self.begin()
 
     def bytes_moved(self) -> int:
         """Models and results that have gone between server and client actors so far."""
@@ -127,44 +149,67 @@ def cluster(
     address: str | None = None,
     clients_per_actor: int | None = None,
     population: int | None = None,
+    cpus_per_actor: float | None = None,
+    gpus_per_actor: float = 0.0,
 ) -> Iterator[Cluster]:
     """Actors for as long as the block lasts; then all that was started here is stopped.
 
-    Uses Ray as `running` says.
+    Uses Ray as `running` says. A client actor takes a CPU, or a share if there are more actors,
+    unless it is said how many CPUs and GPUs (or what fraction) it takes.
     """
     actors: list[Any] = []
-    with running(workers, address), _killed(actors):
+    with running(workers, address) as ours, _killed(actors):
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cpus = int(resources.get("CPU", 1))
         n = _actor_count(workers or cpus, clients_per_actor, population)
-        share = 1.0 if n <= cpus else cpus / n
-        remote_client: Any = ray.remote(ClientActor)
-        options = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
-        actors = [remote_client.options(num_cpus=share, **options).remote() for _ in range(n)]
+        share = min(1.0, cpus / n) if cpus_per_actor is None else cpus_per_actor
+        if cpus_per_actor is not None or gpus_per_actor:
+            check_places(_nodes(), n, share, gpus_per_actor)
+        options = {"num_cpus": share, "num_gpus": gpus_per_actor}
+        actors += [new_client(options) for _ in range(n)]
         wait([actor.ready.remote() for actor in actors])
-        found = Cluster(_new_server(), list(actors), clients_per_actor)
+        found = Cluster(None, list(actors), options, clients_per_actor, ours)
+        found.new_server()
         try:
             yield found
         finally:
             actors.append(found.server)
 
 
+def _nodes() -> list[Node]:
+    """The machines of the cluster that are there now."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [
+        Node(
+            node["NodeManagerHostname"],
+            node["Resources"].get("CPU", 0.0),
+            node["Resources"].get("GPU", 0.0),
+            node["Resources"].get("memory", math.inf),
+        )
+        for node in nodes
+        if node["Alive"]
+    ]
+
+
 def _new_server() -> Any:
+    """A server where the driver is, whose disk the results go to."""
+    here = ray.get_runtime_context().get_node_id()
+    pinned = NodeAffinitySchedulingStrategy(here, soft=False)
     server: Any = ray.remote(ServerActor)
-    return server.options(num_cpus=0).remote()
+    return server.options(num_cpus=0, scheduling_strategy=pinned).remote()
 
 
 @contextlib.contextmanager
-def running(workers: int | None, address: str | None) -> Iterator[None]:
+def running(workers: int | None, address: str | None) -> Iterator[bool]:
     """Ray: as it is already running in this process, at `address`, or started on this machine.
 
-    What was started here is stopped in the end.
+    What was started here is stopped in the end. Tells whether it is this machine alone.
     """
     ours = not ray.is_initialized()
     if ours:
         _init(workers, address)
     try:
-        yield
+        yield ours and address is None
     finally:
         if ours:
             ray.shutdown()

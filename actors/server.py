@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gifair_ray.actors.client import RunSpec
+from gifair_ray.actors.crew import Crew
+from gifair_ray.actors.faults import die, serving, strikes
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
+from gifair_ray.preflight import Needs
+from gifair_ray.protocol import Job, Params
 from gifair_ray.scenario import parse
 from gifair_ray.session import Outcome, Saving, Session
 
@@ -20,22 +25,40 @@ class ServerActor:
     def __init__(self) -> None:
         self._session: Session | None = None
         self._backend: RayBackend | None = None
+        self._crew: Crew | None = None
 
-    def begin(
-        self,
-        spec: RunSpec,
-        actors: Sequence[Any],
-        clients_per_actor: int | None,
-        folder: Path | None,
-        saving: Saving,
-    ) -> None:
-        """Take up a run with these client actors."""
-        self._backend = RayBackend(spec, actors, clients_per_actor)
-        self._session = Session(parse(spec.scenario), self._backend, folder, saving)
+    def meet(self, actors: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """The client actors for all runs to come, and how others are made if some are lost."""
+        self._crew = Crew(list(actors), options)
+
+    def prepare(self, spec: RunSpec, clients_per_actor: int | None) -> Needs:
+        """Let the client actors see the run; what it will need."""
+        if self._crew is None:
+            raise RuntimeError("there are no client actors")
+        if spec.faults is None:
+            self._backend = RayBackend(spec, self._crew, clients_per_actor)
+        else:
+            self._backend = _StruckBackend(spec, self._crew, clients_per_actor)
+        scenario, found = parse(spec.scenario), self._backend.describe()
+        people = found.population
+        samples = int((people.train + people.val + people.test).sum())
+        return Needs.of(scenario, found.layout, samples, self._backend.width, len(people))
+
+    def begin(self, spec: RunSpec, folder: Path | None, saving: Saving) -> None:
+        """Take up the run that was prepared."""
+        if self._backend is None:
+            raise RuntimeError("no run has been prepared")
+        try:
+            self._session = Session(parse(spec.scenario), self._backend, folder, saving)
+        except BaseException:
+            self._release()
+            raise
         gc.freeze()  # what is there now stays: looking through it again and again takes long
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
+        if isinstance(self._backend, _StruckBackend):
+            self._backend.strike("advance")
         return self._current().advance(budget_s)
 
     def finish(self) -> Outcome:
@@ -63,3 +86,29 @@ class ServerActor:
         if self._backend is not None:
             self._backend.close()
         self._session = self._backend = None
+
+
+class _StruckBackend(RayBackend):
+    """Of a server that may die in the middle of an event, by the plan of the run's faults."""
+
+    def __init__(self, spec: RunSpec, crew: Crew, clients_per_actor: int | None) -> None:
+        self._plan, self._calls = spec.faults or "", Counter[str]()
+        super().__init__(spec, crew, clients_per_actor)
+
+    def strike(self, call: str) -> None:
+        """Die, if this is the call to die at."""
+        self._calls[call] += 1
+        if strikes(self._plan, serving(call, self._calls[call])):
+            die()
+
+    def publish(self, version: int, theta: Params) -> None:
+        self.strike("publish")
+        super().publish(version, theta)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self.strike("submit")
+        super().submit(jobs)
+
+    def collect(self, ids: Sequence[int]) -> list[Any]:
+        self.strike("collect")
+        return super().collect(ids)

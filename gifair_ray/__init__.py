@@ -1,7 +1,7 @@
 """gifair-ray: fair federated learning under real-world systems conditions.
 
-`run` and `run_study` run scenarios, `load` reads them; the science is in the modules beside
-this one. Nothing is imported until it is used.
+`run` and `run_study` run scenarios, `resume` goes on with them, `load` reads them; the science is
+in the modules beside this one. Nothing is imported until it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gifair_ray.api import Run, run, run_study
+    from gifair_ray.api import Run, resume, run, run_study
     from gifair_ray.errors import BadInput, Diverged, GifairError, RunFailed
     from gifair_ray.scenario import Scenario
     from gifair_ray.scenarios.load import Study, load
@@ -24,12 +24,13 @@ __all__ = [
     "Scenario",
     "Study",
     "load",
+    "resume",
     "run",
     "run_study",
 ]
 
 _HOMES = {
-    "gifair_ray.api": ("Run", "run", "run_study"),
+    "gifair_ray.api": ("Run", "resume", "run", "run_study"),
     "gifair_ray.errors": ("BadInput", "Diverged", "GifairError", "RunFailed"),
     "gifair_ray.scenario": ("Scenario",),
     "gifair_ray.scenarios.load": ("Study", "load"),

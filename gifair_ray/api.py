@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from gifair_ray.errors import BadInput
-from gifair_ray.folder import finished, read_models, refuse_if_taken
+from gifair_ray.folder import clear_unfinished, finished, read_models, refuse_if_taken
 from gifair_ray.protocol import Params
 from gifair_ray.results import MANIFEST, read_manifest, read_table
 from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
@@ -84,6 +84,8 @@ def run_study(
     workers: int | None = None,
     address: str | None = None,
     clients_per_actor: int | None = None,
+    cpus_per_actor: float | None = None,
+    gpus_per_actor: float = 0.0,
     watch: Watch | None = None,
     checkpoint_s: float = 60.0,
     checkpoint_rounds: int | None = None,
@@ -94,9 +96,11 @@ def run_study(
     `sets` are changes such as "work.steps=5". Results go to the folder `out`, a folder within it
     for each run if there are several; without it they stay in memory. `backend` "local" computes
     in this process, "ray" on `workers` actors, on this machine or the cluster at `address`;
-    `clients_per_actor` gives every actor clients of its own. The results are the same. A run in a
-    folder is saved every `checkpoint_s` seconds or `checkpoint_rounds` rounds; with `resume`, runs
-    that `out` holds already are gone on with, and finished ones not run again.
+    `clients_per_actor` gives every actor clients of its own; `cpus_per_actor` and
+    `gpus_per_actor` say how many of those, or what fraction, Ray keeps for an actor. The results
+    are the same. A run in a folder is saved every `checkpoint_s` seconds or `checkpoint_rounds`
+    rounds; with `resume`, runs that `out` holds already are gone on with, and finished ones not
+    run again.
     """
     study = source if isinstance(source, Study) else load(source, sets, seed)
     if clients_per_actor is not None and clients_per_actor < 1:
@@ -106,13 +110,16 @@ def run_study(
     folders = _folders(study, Path(out) if out is not None else None, resume)
     how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
     saving = _saving(checkpoint_s, checkpoint_rounds)
-    with _starter(backend, workers, address, clients_per_actor, population) as start:
+    resources = (cpus_per_actor, gpus_per_actor)
+    with _starter(backend, workers, address, clients_per_actor, population, resources) as start:
         runs = []
         for (label, scenario), folder in zip(study.runs, folders, strict=True):
             if resume and folder is not None and finished(folder, scenario):
                 runs.append(Run(label, scenario, folder, _outcome(folder)))
                 continue
             again = resume and folder is not None and (folder / MANIFEST).exists()
+            if resume and folder is not None and not again:
+                clear_unfinished(folder)  # of a run that was killed before it began
             how_saved = replace(saving, resume=again)
             outcome = run_one(label, scenario, folder, start, sys.argv, how, watch, how_saved)
             runs.append(Run(label, scenario, folder, outcome))
@@ -132,6 +139,8 @@ def resume(
     workers: int | None = None,
     address: str | None = None,
     clients_per_actor: int | None = None,
+    cpus_per_actor: float | None = None,
+    gpus_per_actor: float = 0.0,
     watch: Watch | None = None,
     checkpoint_s: float = 60.0,
     checkpoint_rounds: int | None = None,
@@ -145,7 +154,9 @@ def resume(
     label = read_manifest(path)["label"]
     scenario = load(path / "scenario.toml").runs[0][1]
     saving = replace(_saving(checkpoint_s, checkpoint_rounds), resume=True)
-    with _starter(backend, workers, address, clients_per_actor, _check(scenario)) as start:
+    resources = (cpus_per_actor, gpus_per_actor)
+    population = _check(scenario)
+    with _starter(backend, workers, address, clients_per_actor, population, resources) as start:
         outcome = run_one(label, scenario, path, start, sys.argv, {}, watch, saving)
     return Run(label, scenario, path, outcome)
 
@@ -250,7 +261,11 @@ def _starter(
     address: str | None,
     clients_per_actor: int | None,
     population: int,
+    resources: tuple[float | None, float],
 ) -> Iterator[Start]:
+    cpus, gpus = resources
+    if not (cpus is None or cpus > 0) or not gpus >= 0:
+        raise BadInput(f"an actor cannot take {cpus} CPUs and {gpus} GPUs")
     if backend == "local":
         yield start_local
         return
@@ -261,6 +276,8 @@ def _starter(
         address=address,
         clients_per_actor=clients_per_actor,
         population=population,
+        cpus_per_actor=cpus,
+        gpus_per_actor=gpus,
     ) as actors:
         yield lambda scenario, folder, saving: contextlib.nullcontext(
             actors.start(scenario, folder, saving)

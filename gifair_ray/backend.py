@@ -98,7 +98,7 @@ class LocalBackend:
         self._evaluations: dict[int, EvaluateJob] = {}
         self._version_of: dict[int, int] = {}
         self._done: dict[int, Any] = {}
-        self._threads = _one_torch_thread()
+        self._threads = one_torch_thread()
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +155,7 @@ class LocalBackend:
             self._threads = None
 
 
-def _one_torch_thread() -> int | None:
+def one_torch_thread() -> int | None:
     """One thread from now on; the number before, or None where torch is not in use."""
     import sys
 

@@ -3,16 +3,15 @@
 checkpoints/000007.json   a checksum in the first line, then the state as JSON
 checkpoints/packs/        the arrays that it refers to
 
-A checkpoint also says how many segments of each table belong to it: rows that were written later
-are dropped when the run goes on, and written again. The last two are kept; if the last cannot be
-read, the one before it serves.
+A checkpoint also says which segments of each table belong to it: rows that were written later are
+dropped when the run goes on, and written again. The last two are kept; if the last is damaged, or
+what it rests on is, the one before it serves.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,11 @@ from typing import Any
 
 from gifair_ray.codec import decode, encode
 from gifair_ray.errors import BadInput
+from gifair_ray.files import write_text
 from gifair_ray.packs import Pack, Packer, Reader, remove_others, write_pack
+from gifair_ray.results import Written, check_segments
 from gifair_ray.scenario import Scenario
+from gifair_ray.tables import TABLES
 
 FORMAT = 1
 KEPT = 2
@@ -38,17 +40,17 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Restored:
-    """A state that was read, and the segments of each table that belong to it."""
+    """A state that was read, and how much of each table belongs to it."""
 
     state: Any
-    segments: dict[str, int]
+    written: dict[str, Written]
 
 
 class Checkpoints:
     """The checkpoints of one run: taken by the event loop, written by the recorder's thread."""
 
     def __init__(self, folder: Path, scenario: Scenario) -> None:
-        self._folder, self._scenario = folder / "checkpoints", scenario
+        self._run, self._folder, self._scenario = folder, folder / "checkpoints", scenario
         self._packer = Packer()
         self._number = 0
         self._names: dict[int, str] = {}  # packs by number
@@ -60,8 +62,8 @@ class Checkpoints:
         referred = frozenset(self._packer.referred)
         return Snapshot(encoded, self._packer.finish(), referred)
 
-    def write(self, snapshot: Snapshot, segments: Mapping[str, int]) -> None:
-        """Write a snapshot, now that so many segments of each table are complete."""
+    def write(self, snapshot: Snapshot, written: Mapping[str, Written]) -> None:
+        """Write a snapshot, now that so much of each table is on disk."""
         packs = self._folder / "packs"
         self._names[snapshot.pack.number] = write_pack(packs, snapshot.pack)
         self._names = {n: name for n, name in self._names.items() if n in snapshot.referred}
@@ -69,18 +71,13 @@ class Checkpoints:
             {
                 "format": FORMAT,
                 "scenario": self._scenario.digest(),
-                "segments": dict(segments),
+                "tables": {name: [w.segments, w.checksum] for name, w in written.items()},
                 "packs": self._names,
                 "state": snapshot.state,
             }
         )
         path = self._folder / f"{self._number:06d}.json"
-        partial = path.with_suffix(".partial")
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(f"{_checksum(body)}\n{body}")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_text(path, f"{_checksum(body)}\n{body}")
         self._number += 1
         self._written = [*self._written, (path, set(self._names.values()))][-KEPT:]
         kept = {path for path, _ in self._written}
@@ -90,35 +87,37 @@ class Checkpoints:
         remove_others(packs, set().union(*(names for _, names in self._written)))
 
     def restore(self) -> Restored | None:
-        """The last good checkpoint, if there is one; later ones are removed."""
+        """The last good checkpoint, if there is one. Later ones go when the next is written."""
         problems = []
         for path in reversed(_files(self._folder)):
             try:
-                restored = self._restore(path)
+                return self._restore(path)
             except BadInput as error:
                 problems.append(str(error))
-                path.unlink(missing_ok=True)
-                continue
-            return restored
         if problems:
-            raise BadInput(f"no checkpoint of this run can be read: {'; '.join(problems)}")
+            raise BadInput(
+                f"no checkpoint of {self._run} can be used: {'; '.join(problems)}. Restore what is "
+                "damaged from a copy, or run it again in another folder"
+            )
         return None
 
     def _restore(self, path: Path) -> Restored:
-        content = _read(path)
-        if content["scenario"] != self._scenario.digest():
-            raise BadInput(f"{path} belongs to another scenario")
-        names = {int(number): str(name) for number, name in content["packs"].items()}
-        reader = Reader(self._folder / "packs", names)
         try:
+            content = _read(path)
+            if content["scenario"] != self._scenario.digest():
+                raise BadInput(f"{path} belongs to another scenario")
+            names = {int(number): str(name) for number, name in content["packs"].items()}
+            reader = Reader(self._folder / "packs", names)
             state = decode(content["state"], reader.get, _modules(self._scenario))
-            segments = {str(table): int(n) for table, n in content["segments"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            written = {name: Written(*content["tables"].get(name, ())) for name in TABLES}
+            for name, those in written.items():
+                check_segments(self._run, name, those)
+        except (LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"{path} is not a checkpoint of this gifair-ray: {error}") from error
         self._number = int(path.stem) + 1
         self._packer.go_on(max(names, default=-1))
         self._names, self._written = names, [(path, set(names.values()))]
-        return Restored(state, segments)
+        return Restored(state, written)
 
 
 def _read(path: Path) -> dict[str, Any]:

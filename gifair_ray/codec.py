@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import BadInput, RunFailed
 
 Array = npt.NDArray[Any]
 Reference = list[Any]
@@ -33,7 +33,7 @@ def encode(value: Any, put: Callable[[Array], Reference]) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in KINDS:
-            raise TypeError(f"an array of {value.dtype} cannot be saved; numbers and texts can")
+            raise RunFailed(f"an array of {value.dtype} cannot be saved; numbers and texts can")
         return {ARRAY: put(value)}
     if (names := _field_names(type(value))) is not None:
         kind = type(value)
@@ -48,7 +48,7 @@ def encode(value: Any, put: Callable[[Array], Reference]) -> Any:
     if isinstance(value, dict):
         tag = COUNTER if isinstance(value, Counter) else DICT
         return {tag: [[encode(key, put), encode(one, put)] for key, one in value.items()]}
-    raise TypeError(
+    raise RunFailed(
         f"a {type(value).__name__} cannot be saved: state is made of numbers, texts, arrays, "
         "lists, sets, dictionaries, dataclasses and named tuples"
     )

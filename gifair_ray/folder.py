@@ -9,6 +9,7 @@ lock            the process that is writing
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
@@ -24,6 +25,8 @@ import numpy as np
 from gifair_ray import locks, toml
 from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
+from gifair_ray.files import write_text, writing
+from gifair_ray.inputs import inputs
 from gifair_ray.protocol import Layout, Params
 from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
@@ -51,7 +54,7 @@ class RunFolder:
             locks.lock(path, _now())
             (path / "tables").mkdir()
             (path / "models").mkdir()
-            _write(path / "scenario.toml", about)
+            write_text(path / "scenario.toml", about)
             folder.update(
                 format=MANIFEST_FORMAT,
                 name=scenario.name,
@@ -66,6 +69,7 @@ class RunFolder:
                 ended=None,
                 versions=_versions(),
                 cpu=_cpu(),
+                inputs=inputs(scenario),
                 **how,
             )
         except OSError as error:
@@ -97,11 +101,13 @@ class RunFolder:
                 f"{path} was begun on another processor ({manifest.get('cpu')}): numbers may "
                 "differ in their last bits; go on there, or run it again"
             )
-        if owner := locks.user(path):
-            raise BadInput(f"{path} is in use by {owner}")
-        locks.unlock(path)
+        if manifest.get("inputs") != (found := inputs(scenario)):
+            raise BadInput(
+                f"{path} was begun with other files ({manifest.get('inputs')}) than there are now "
+                f"({found}): restore them, or run it again"
+            )
         try:
-            locks.lock(path, _now())
+            locks.lock(path, _now(), "wait for it, or stop it")
             folder.update(status="running", ended=None, error=None, command=list(command))
             folder.update(resumed=[*manifest.get("resumed", []), _now()])
         except OSError as error:
@@ -112,7 +118,7 @@ class RunFolder:
         """Change entries of the manifest."""
         file = self.path / MANIFEST
         manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        _write(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
+        write_text(file, json.dumps(manifest | changes, indent=2, ensure_ascii=False) + "\n")
 
     def write_models(self, layout: Layout, theta: Params, personal: Mapping[int, Params]) -> None:
         """Named tensors as safetensors; personal models stacked, with the clients' numbers."""
@@ -136,9 +142,12 @@ class RunFolder:
 
     def close(self, status: str, **changes: Any) -> None:
         """The run has ended, this way."""
-        self.update(status=status, ended=_now(), **changes)
-        locks.unlock(self.path)
-        locks.let_go(self.path)
+        try:
+            self.update(status=status, ended=_now(), **changes)
+        finally:  # even if it cannot be said
+            with contextlib.suppress(OSError):
+                locks.unlock(self.path)
+            locks.let_go(self.path)
 
 
 def read_models(path: Path) -> tuple[Layout, Params, dict[int, Params]]:
@@ -179,18 +188,10 @@ def folder_digest(path: Path) -> str:
 
 
 def _save(path: Path, tensors: Mapping[str, Any]) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    partial = path.with_suffix(".partial")
-    save_file({name: np.ascontiguousarray(t) for name, t in tensors.items()}, partial)
-    partial.replace(path)
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    # A command line may hold bytes that are no text; as escapes, they are valid JSON.
-    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-    partial.replace(path)
+    with writing(path) as file:
+        file.write(save({name: np.ascontiguousarray(t) for name, t in tensors.items()}))
 
 
 def refuse_if_taken(path: Path) -> None:
@@ -201,10 +202,15 @@ def refuse_if_taken(path: Path) -> None:
         raise BadInput(f"{path} is no folder; choose another --out")
     if owner := locks.user(path):
         raise BadInput(f"{path} is in use by {owner}; choose another --out")
-    if locks.exists(path) or ((path / MANIFEST).exists() and _status(path) != "done"):
+    if (path / MANIFEST).exists() and _status(path) != "done":
         raise BadInput(
             f"{path} holds an unfinished run: gifair resume goes on with it; or choose another "
             "--out, or remove it"
+        )
+    if locks.exists(path):
+        raise BadInput(
+            f"{path} holds an unfinished run that had not begun yet; choose another --out, or "
+            "remove it"
         )
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")
@@ -228,6 +234,7 @@ def can_resume(path: Path, scenario: Scenario) -> bool:
         return False
     same = manifest.get("scenario_digest") == scenario.digest()
     here = manifest.get("versions") == _versions() and manifest.get("cpu") == _cpu()
+    here = here and manifest.get("inputs") == inputs(scenario)
     failed = manifest["status"] == "failed"  # it would fail again
     return bool(same and here and not failed and manifest["status"] != "done")
 

@@ -8,7 +8,6 @@ copied. Packs that no save refers to any more are removed.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from gifair_ray.codec import KINDS, Array, Reference
 from gifair_ray.errors import BadInput
+from gifair_ray.files import writing
 
 SLACK_BYTES = 64 << 20  # dead arrays in old packs that are not worth rewriting the others for
 ALIGNED = 64
@@ -83,16 +83,14 @@ class Packer:
 def write_pack(folder: Path, pack: Pack) -> str:
     """Write a pack; its name, which is its hash."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / "new.partial"
     h = hashlib.blake2b(digest_size=16)
-    with open(partial, "wb") as file:
+    for part in pack.parts:
+        h.update(part)
+    name = h.hexdigest()
+    with writing(folder / _file(name)) as file:
         for part in pack.parts:
-            h.update(part)
             file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / _file(h.hexdigest()))
-    return h.hexdigest()
+    return name
 
 
 def remove_others(folder: Path, names: Collection[str]) -> None:

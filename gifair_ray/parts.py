@@ -62,6 +62,10 @@ class Part(Frozen):
     key: ClassVar[str] = "kind"
     """The field that holds a member's name."""
 
+    def files(self) -> dict[str, Path]:
+        """The files that this part reads, by the field that names them: where they are."""
+        return {}
+
     @classmethod
     def names(cls) -> list[str]:
         """The names of the family's built-in members."""

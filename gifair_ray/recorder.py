@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from gifair_ray.commands import Coded, Nullable
 from gifair_ray.errors import RunFailed
-from gifair_ray.results import drop_segments, read_table, write_segment
+from gifair_ray.results import Written, drop_segments, read_table, write_segment
 from gifair_ray.tables import TABLES
 
 FLUSH_ROWS = 100_000  # rows of a full batch
@@ -30,8 +30,8 @@ QUEUED = 8  # full batches that may wait to be written
 
 Columns = Mapping[str, Any]
 Records = dict[str, list[Columns]]
-After = Callable[[Mapping[str, int]], None]
-"""Told how many segments of each table are complete."""
+After = Callable[[Mapping[str, Written]], None]
+"""Told how much of each table is on disk."""
 
 _NAMES = {name: frozenset(schema.names) for name, schema in TABLES.items()}
 
@@ -118,13 +118,13 @@ class Recorder:
 class FolderRecorder(Recorder):
     """Writes complete segments to a run's folder, in a thread."""
 
-    def __init__(self, folder: Path, segments: Mapping[str, int] | None = None) -> None:
-        """`segments` of each table are there already; any that follow are removed."""
+    def __init__(self, folder: Path, written: Mapping[str, Written] | None = None) -> None:
+        """So much `written` of each table is there already; any that follows is removed."""
         super().__init__()
         self._folder = folder
-        self._segments: dict[str, int] = defaultdict(int, segments or {})
+        self._written: dict[str, Written] = defaultdict(Written, written or {})
         for table in TABLES:
-            drop_segments(folder, table, self._segments[table])
+            drop_segments(folder, table, self._written[table].segments)
         self._timings: list[tuple[float, float, str, float]] = []
         self._rows = 0
         self._full: deque[tuple[Records, After | None]] = deque()
@@ -155,9 +155,12 @@ class FolderRecorder(Recorder):
             self._changed.notify_all()
 
     def afterwards(self, do: After) -> None:
-        """Once all that was added so far is on disk, let the thread do this too."""
+        """Once all that was added so far is on disk, let the thread do this too; not if closed."""
         self._check()
         with self._changed:
+            self._changed.wait_for(lambda: len(self._full) < QUEUED)
+            if self._closed:
+                return
             self._full.append((self._take(), do))
             self._changed.notify_all()
 
@@ -204,7 +207,7 @@ class FolderRecorder(Recorder):
             try:
                 self._flush(records)
                 if do is not None:
-                    do(dict(self._segments))
+                    do(dict(self._written))
             except BaseException as error:  # handed to the event loop, which raises it
                 self._failure = error
 
@@ -212,5 +215,4 @@ class FolderRecorder(Recorder):
         for name, some in records.items():
             rows = to_table(name, some)
             if len(rows):
-                write_segment(self._folder, name, self._segments[name], rows)
-                self._segments[name] += 1
+                self._written[name] = write_segment(self._folder, name, self._written[name], rows)

@@ -7,16 +7,19 @@ as a segment that is still being written, is ignored.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from gifair_ray.errors import BadInput
+from gifair_ray.files import writing
 from gifair_ray.tables import SCHEMA_VERSION, TABLES
 
 MANIFEST = "manifest.json"
@@ -62,17 +65,45 @@ def check_manifest(manifest: Any, source: str) -> None:
         )
 
 
-def write_segment(folder: Path, name: str, number: int, rows: pa.Table) -> None:
-    """A complete segment under its name, or none: written beside it, synced, renamed."""
-    path = folder / "tables" / name / f"{number:06d}.arrow"
+@dataclass(frozen=True)
+class Written:
+    """How much of a table is on disk: so many segments, and a checksum over all their bytes."""
+
+    segments: int = 0
+    checksum: str = ""
+
+    def then(self, data: Any) -> Written:
+        """With one more segment."""
+        h = hashlib.blake2b(self.checksum.encode(), digest_size=16)
+        h.update(data)
+        return Written(self.segments + 1, h.hexdigest())
+
+
+def write_segment(folder: Path, name: str, written: Written, rows: pa.Table) -> Written:
+    """Add a segment to a table: complete under its name, or not there."""
+    path = _segment(folder, name, written.segments)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        with pa.ipc.new_file(file, rows.schema) as writer:
-            writer.write_table(rows)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data = sink.getvalue()
+    with writing(path) as file:
+        file.write(data)
+    return written.then(data)
+
+
+def check_segments(folder: Path, name: str, written: Written) -> None:
+    """Refuse a table that does not hold what was written to it."""
+    found = Written()
+    for number in range(written.segments):
+        path = _segment(folder, name, number)
+        try:
+            found = found.then(path.read_bytes())
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read: {error}") from error
+    if found != written:
+        where = folder / "tables" / name
+        raise BadInput(f"{where} does not hold what was written to it")
 
 
 def drop_segments(folder: Path, name: str, keep: int) -> None:
@@ -80,6 +111,10 @@ def drop_segments(folder: Path, name: str, keep: int) -> None:
     for path in _segments(folder / "tables" / name):
         if int(path.stem) >= keep:
             path.unlink()
+
+
+def _segment(folder: Path, name: str, number: int) -> Path:
+    return folder / "tables" / name / f"{number:06d}.arrow"
 
 
 def read_table(folder: Path, name: str) -> pa.Table:

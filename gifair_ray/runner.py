@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
-from gifair_ray.errors import BadInput, GifairError
+from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.folder import RunFolder, can_resume, clear_unfinished
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving, Session
@@ -64,8 +64,6 @@ def run_one(
                     watch(label, scenario, progress)
                 progress = session.advance(STEP_S)
             outcome = session.finish()
-            if watch is not None:
-                watch(label, scenario, progress)
     except BaseException as error:
         if session is not None:
             with contextlib.suppress(GifairError, KeyboardInterrupt):
@@ -77,7 +75,13 @@ def run_one(
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with contextlib.suppress(OSError):
                 record.close(status, error=f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise RunFailed(
+                f"{folder or 'the run'}: {error}; what was saved is complete"
+            ) from error
         raise
+    if watch is not None:  # whatever it raises, the run is finished
+        watch(label, scenario, progress)
     return outcome
 
 

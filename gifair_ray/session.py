@@ -58,26 +58,27 @@ class Session:
         self._folder = RunFolder(folder) if folder is not None else None
         self._checkpoints = Checkpoints(folder, scenario) if folder is not None else None
         self._saving = saving
+        self._recorder: Recorder = Recorder()
+        try:
+            self._begin(scenario, backend)
+        except BaseException:
+            self._stop()
+            raise
+        self._saved_at, self._saved_round = time.monotonic(), self._engine.state.version
+
+    def _begin(self, scenario: Scenario, backend: Backend) -> None:
         restored = None
         if self._folder is not None:
             locks.hold(self._folder.path)
-        if self._checkpoints is not None and saving.resume:
-            restored = self._checkpoints.restore()
-        self._recorder: Recorder = Recorder()
-        if folder is not None:
-            self._recorder = FolderRecorder(folder, restored.segments if restored else None)
-        try:
-            self._engine = Engine(scenario, backend, self._recorder)
-            if restored is None:
-                self._engine.begin()
-            else:
-                self._engine.resume(restored.state)
-        except BaseException:
-            self._recorder.close()
-            if self._folder is not None:
-                locks.let_go(self._folder.path)
-            raise
-        self._saved_at, self._saved_round = time.monotonic(), self._engine.state.version
+            if self._checkpoints is not None and self._saving.resume:
+                restored = self._checkpoints.restore()
+            written = restored.written if restored is not None else None
+            self._recorder = FolderRecorder(self._folder.path, written)
+        self._engine = Engine(scenario, backend, self._recorder)
+        if restored is None:
+            self._engine.begin()
+        else:
+            self._engine.resume(restored.state)
 
     def advance(self, budget_s: float) -> Progress:
         """Go on for about so long."""
@@ -124,8 +125,11 @@ class Session:
         try:
             self._save()
         finally:
-            try:
-                self._recorder.close()
-            finally:
-                if self._folder is not None:
-                    locks.let_go(self._folder.path)
+            self._stop()
+
+    def _stop(self) -> None:
+        try:
+            self._recorder.close()
+        finally:
+            if self._folder is not None:
+                locks.let_go(self._folder.path)

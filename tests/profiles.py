@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import settings
 
 
-def examples(n):
+def examples(n, at_night=None):
     """Settings with n examples under the profile "ci", and twenty times as many at night.
 
-    Never more than the profile itself allows.
+    Or `at_night`, where an example is too long for that; never more than the profile allows.
     """
     if settings.get_current_profile_name() == "ci":
         return settings(max_examples=n)
-    return settings(max_examples=min(settings().max_examples, 20 * n))
+    return settings(max_examples=min(settings().max_examples, at_night or 20 * n))

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 from gifair_ray import recorder
 from gifair_ray.cli import commands, main
 from gifair_ray.cli.progress import virtual
-from gifair_ray.results import read_table, write_segment
+from gifair_ray.results import Written, read_table, write_segment
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import load, names
 from gifair_ray.tables import TABLES
@@ -142,7 +142,7 @@ def test_a_run_leaves_the_files_that_are_documented(capsys):
     manifest = json.loads(Path("out/manifest.json").read_text())
     assert set(manifest) == {
         "format", "name", "label", "algorithm", "seed", "scenario_digest", "status", "digest",
-        "command", "started", "ended", "versions", "cpu", "backend", "workers",
+        "command", "started", "ended", "versions", "cpu", "inputs", "backend", "workers",
         "clients_per_actor", "layout", "rounds", "virtual_s", "remarks",
     }  # fmt: skip
     assert (manifest["status"], manifest["rounds"]) == ("done", 3)
@@ -176,7 +176,7 @@ def test_tables_can_be_read_with_pyarrow_alone(done):
 def test_a_run_may_have_more_than_a_million_segments():
     for number, what in ((1_000_000, "c"), (999_999, "b"), (0, "a")):
         row = {"wall_s": [0.0], "time_s": [0.0], "what": [what], "seconds": [0.0]}
-        write_segment(Path("run"), "timings", number, pa.table(row, TABLES["timings"]))
+        write_segment(Path("run"), "timings", Written(number), pa.table(row, TABLES["timings"]))
     assert read_table(Path("run"), "timings")["what"].to_pylist() == ["a", "b", "c"]
 
 

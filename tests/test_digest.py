@@ -297,8 +297,9 @@ def test_tables_can_be_read_while_the_run_goes_on(tmp_path, monkeypatch):
     written = threading.Semaphore(0)
 
     def write_and_tell(*args, write=recorder.write_segment):
-        write(*args)
+        added = write(*args)
         written.release()
+        return added
 
     monkeypatch.setattr(recorder, "write_segment", write_and_tell)
     writer = FolderRecorder(tmp_path)

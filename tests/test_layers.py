@@ -109,7 +109,7 @@ def is_allowed(module: str, found: Import) -> bool:
         lazy = (
             "gifair_ray.models",
             "gifair_ray.backend",
-            "gifair_ray.actors.client",
+            "gifair_ray.actors.handshake",
             "gifair_ray.actors.bench",
         )
         return found.when != "load" and within(module, *lazy)
@@ -205,7 +205,7 @@ def test_ray_and_torch_are_imported_where_they_should_be():
         ("gifair_ray.actors.pool", "from gifair_ray.scenarios.load import load"),
         ("gifair_ray.actors.pool", "from gifair_ray.analysis import load"),
         ("gifair_ray.actors.pool", "from gifair_ray.api import run"),
-        ("gifair_ray.actors.client", "import torch"),
+        ("gifair_ray.actors.handshake", "import torch"),
         ("gifair_ray.actors.server", "def f():\n    import torch"),
         ("gifair_ray.scenarios.load", "from gifair_ray.actors.pool import RayBackend"),
         ("gifair_ray.scenarios.load", "from gifair_ray.api import run"),
@@ -231,7 +231,7 @@ def test_the_checker_sees_what_is_wrong(module, source):
         ("gifair_ray.api", "from gifair_ray.actors.cluster import cluster"),
         ("gifair_ray.cli.commands", "from gifair_ray.analysis import load"),
         ("gifair_ray.actors.pool", "import ray\nfrom gifair_ray.backend import Backend"),
-        ("gifair_ray.actors.client", "def f():\n    import torch"),
+        ("gifair_ray.actors.handshake", "def f():\n    import torch"),
         ("gifair_ray.learners.softmax", "import torch\nfrom torch import nn"),
         ("gifair_ray.models.cnn", "if TYPE_CHECKING:\n    from torch import nn"),
         ("gifair_ray.models.cnn", "class A:\n    def f(self):\n        from torch import nn"),

@@ -29,6 +29,9 @@ class Trace(Availability):
         None, gt=0, allow_inf_nan=False, description="start the trace again after so long"
     )
 
+    def files(self) -> dict[str, Path]:
+        return {"path": Path(self.path).absolute()}
+
     def build(self, seed: int, population: Population) -> Calendar:
         clients, begin, end = _read(Path(self.path), population)
         if self.period_s is not None and (end > self.period_s).any():

@@ -201,6 +201,12 @@ def _add_running(parser: argparse.ArgumentParser, out: bool = True) -> None:
         "--clients-per-actor", type=int, help="give every actor so many clients of its own"
     )
     parser.add_argument(
+        "--cpus-per-actor", type=float, metavar="N", help="CPUs, or a fraction, that an actor takes"
+    )
+    parser.add_argument(
+        "--gpus-per-actor", type=float, default=0.0, metavar="N", help="the same for GPUs"
+    )
+    parser.add_argument(
         "--checkpoint-s", type=float, default=60.0, metavar="S", help="save a run every S seconds"
     )
     parser.add_argument("--checkpoint-rounds", type=int, metavar="N", help="and every N rounds")

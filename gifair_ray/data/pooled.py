@@ -8,6 +8,7 @@ other classes instead.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from pydantic import Field
 from gifair_ray import draws
 from gifair_ray.data._columns import TableFile, has_column
 from gifair_ray.data._partition import Deal, Partition
+from gifair_ray.data._places import find
 from gifair_ray.data._rows import Holdings, RowsFederation, split_numbers
 from gifair_ray.data._values import Features, Flaw, key
 from gifair_ray.distributions import constant
@@ -41,6 +43,9 @@ class Pooled(Partition):
         "independent of what others train on)",
     )
     tokens: int = Field(0, ge=0, description="size of the alphabet; see the source `table`")
+
+    def files(self) -> dict[str, Path]:
+        return {"path": find(self.path)}
 
     def build(self, seed: int) -> RowsFederation:
         """Who has what; every value in use has been checked, none of the inputs is kept."""

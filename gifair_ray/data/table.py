@@ -16,6 +16,7 @@ server knows who has how much; the inputs are read when a client's shard is firs
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from pydantic import Field, model_validator
 
 from gifair_ray import draws
 from gifair_ray.data._columns import TableFile, has_column
+from gifair_ray.data._places import find
 from gifair_ray.data._rows import Holdings, RowsFederation, capped, split_numbers
 from gifair_ray.data._values import Features, Flaw, key
 from gifair_ray.errors import BadInput
@@ -79,6 +81,9 @@ class Table(DataSource):
         if twice := next((name for name in roles if roles.count(name) > 1), None):
             raise ValueError(f"column {twice!r} has two roles; client, x, y, group, split differ")
         return self
+
+    def files(self) -> dict[str, Path]:
+        return {"path": find(self.path)}
 
     def build(self, seed: int) -> RowsFederation:
         """Who has how much; every value in use has been checked, none of the inputs is kept."""

@@ -1,0 +1,196 @@
+"""The client actors of a run: who lives, who was lost, and who comes in a lost one's place.
+
+A call to an actor that was lost is made again with one that lives, and another actor is started in
+the background. It may never come (its node may have gone for good), so nobody waits for it unless
+no other is left. Results do not depend on who computed them, so none of this reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ray
+
+from gifair_ray.actors.calls import ActorLost, wait
+from gifair_ray.actors.client import ClientActor
+from gifair_ray.actors.handshake import Hello, check
+from gifair_ray.errors import BadInput, GifairError, RunFailed
+
+ATTEMPTS = 4  # at one call, and at filling one place
+REPLACED_S = 120.0  # for another actor to come, when none is left
+
+
+def new_client(options: Mapping[str, Any]) -> Any:
+    """Start a client actor. Ray shall not start it again by itself: the crew sees to that."""
+    remote: Any = ray.remote(ClientActor)
+    return remote.options(max_restarts=0, max_task_retries=0, **options).remote()
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A call to any client actor. `begin` makes it; `about` names it, should it come to nothing."""
+
+    begin: Callable[[Any], Any]
+    about: Callable[[], str]
+    cost: float = 0.0
+    place: int = -1
+    actor: Any = None
+    call: Any = None
+    attempts: int = 0
+
+
+@dataclass
+class _Coming:
+    """An actor that will fill a place, and what it says when it is there."""
+
+    actor: Any
+    hello: Any
+    attempt: int
+
+
+@dataclass
+class Crew:
+    """Actors in numbered places. `options` are those of an actor that is started."""
+
+    actors: list[Any]
+    options: Mapping[str, Any]
+    losses: list[str] = field(default_factory=list)
+    """What became of actors that were lost."""
+
+    def __post_init__(self) -> None:
+        self._down: set[int] = set()
+        self._coming: dict[int, _Coming] = {}
+        self._greet: Callable[[Any], Any] = lambda actor: actor.ready.remote()
+        self._first: Hello | None = None
+
+    def assemble(self, greet: Callable[[Any], Any]) -> Hello:
+        """Greet everybody for a run, now and when one comes later; what the first of them says.
+
+        An actor that would not compute the same as the first is refused.
+        """
+        self._greet, self._first = greet, None
+        for place, coming in self._coming.items():  # those of the run before
+            self._coming[place] = replace(coming, hello=greet(coming.actor))
+        while True:
+            calls = {place: greet(self.actors[place]) for place in self._standing()}
+            for place, call in calls.items():
+                try:
+                    self._meet(wait(call))
+                except ActorLost as error:
+                    self._lost(place, self.actors[place], error)
+            if self._first is not None:
+                return self._first
+            self._wait_for_somebody("the start of the run")
+
+    def _meet(self, said: Hello) -> None:
+        self._first = self._first or said
+        check(said.credentials, self._first.credentials)
+
+    def live(self, about: str = "work") -> list[int]:
+        """The places whose actors can be called; waits for one if there is none."""
+        if not (found := self._standing()):
+            self._wait_for_somebody(about)
+            found = self._standing()
+        return found
+
+    def _standing(self) -> list[int]:
+        self._look()
+        return [place for place in range(len(self.actors)) if place not in self._down]
+
+    def send(self, task: Task, place: int) -> None:
+        """Make a call to the actor in this place."""
+        task.place, task.actor = place, self.actors[place]
+        task.call = task.begin(task.actor)
+
+    def results(self, tasks: Sequence[Task], place: Callable[[Task], int]) -> list[Any]:
+        """What calls have come to. One whose actor was lost is made again, in a place that is told.
+
+        Raises what an actor raised, and RunFailed for a call that was lost too often.
+        """
+        try:
+            found: list[Any] = ray.get([task.call for task in tasks])
+            return found
+        except ray.exceptions.RayError:
+            pass  # one of them; which one?
+        done: dict[int, Any] = {}
+        todo = list(tasks)
+        while todo:
+            failed = []
+            for task in todo:
+                try:
+                    done[id(task)] = wait(task.call)
+                except ActorLost as error:
+                    self._note(task, error)
+                    failed.append(task)
+            for task in failed:
+                self.send(task, place(task))
+            todo = failed
+        return [done[id(task)] for task in tasks]
+
+    def _note(self, task: Task, error: ActorLost) -> None:
+        if not isinstance(error.__cause__, ray.exceptions.ObjectLostError):  # it may be well
+            self._lost(task.place, task.actor, error)
+        task.attempts += 1
+        if task.attempts >= ATTEMPTS:
+            raise RunFailed(
+                f"{task.about()}: client actor {task.place} was lost, as {ATTEMPTS - 1} before it: "
+                f"{_first_line(error)}"
+            ) from error
+
+    def _lost(self, place: int, actor: Any, error: GifairError) -> None:
+        if self.actors[place] is not actor or place in self._down:
+            return  # it is known
+        self.losses.append(f"client actor {place}: {_first_line(error)}")
+        self._down.add(place)
+        _kill(actor)  # it may only have been out of reach
+        self._start(place, 1)
+
+    def _start(self, place: int, attempt: int) -> None:
+        actor = new_client(self.options)
+        self._coming[place] = _Coming(actor, self._greet(actor), attempt)
+
+    def _look(self) -> None:
+        """Those that have come since take their places."""
+        for place, coming in list(self._coming.items()):
+            if not ray.wait([coming.hello], timeout=0)[0]:
+                continue
+            del self._coming[place]
+            try:
+                self._meet(wait(coming.hello))
+            except BadInput as error:  # another would be no better
+                self.losses.append(f"client actor {place}: {_first_line(error)}")
+                _kill(coming.actor)
+            except GifairError as error:
+                self.losses.append(f"client actor {place}: {_first_line(error)}")
+                if coming.attempt < ATTEMPTS:
+                    self._start(place, coming.attempt + 1)
+            else:
+                self.actors[place] = coming.actor
+                self._down.discard(place)
+
+    def _wait_for_somebody(self, about: str) -> None:
+        while self._coming:
+            calls = [coming.hello for coming in self._coming.values()]
+            if not ray.wait(calls, timeout=REPLACED_S)[0]:
+                break
+            if self._standing():
+                return
+        raise RunFailed(
+            f"{about}: no client actor is left, and none came in {REPLACED_S:g} s: "
+            f"{'; '.join(self.losses[-3:])}"
+        )
+
+
+def _kill(actor: Any) -> None:
+    try:
+        ray.kill(actor)
+    except Exception:  # it is gone, or out of reach: either way nobody will call it
+        return
+
+
+def _first_line(error: BaseException) -> str:
+    """What Ray says of a loss, without its advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:1] + [line for line in lines[1:] if "died because" in line])[:300]

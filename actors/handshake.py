@@ -1,0 +1,76 @@
+"""What a client actor shows before it may take part: that it would compute the same bits.
+
+A digest holds for one kind of CPU and one set of library versions, so a worker that differs from
+the first one in any of them is refused.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import sys
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+
+from gifair_ray.backend import Description
+from gifair_ray.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What decides the bits of a worker's results, besides its jobs."""
+
+    gifair: str = field(metadata={"called": "gifair-ray"})
+    python: str = field(metadata={"called": "Python"})
+    numpy: str = field(metadata={"called": "numpy"})
+    torch: str = field(metadata={"called": "torch"})
+    capability: str = field(metadata={"called": "CPU capability"})
+    threads: int = field(metadata={"called": "torch threads"})
+    data: str = field(metadata={"called": "data fingerprint"})
+    host: str = field(compare=False, metadata={"called": "host"})
+
+    @staticmethod
+    def mine(data: str) -> Credentials:
+        """Those of this process."""
+        version, capability, threads = metadata.version("torch"), platform.machine(), 1
+        if "torch" in sys.modules:  # some models do without
+            import torch
+
+            version = f"{torch.__version__} ({str(torch.version.git_version)[:8]})"
+            capability = torch.backends.cpu.get_cpu_capability()
+            threads = torch.get_num_threads()
+        return Credentials(
+            metadata.version("gifair-ray"),
+            platform.python_version(),
+            metadata.version("numpy"),
+            version,
+            capability,
+            threads,
+            data,
+            socket.gethostname(),
+        )
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The answer of an actor to a run: what it sees of it, and what it is."""
+
+    described: Description
+    width: int
+    """Values of one input."""
+    credentials: Credentials
+
+
+def check(said: Credentials, first: Credentials) -> None:
+    """Refuse a worker that is not as the first one."""
+    if said == first:
+        return
+    told = ", ".join(
+        f"{f.metadata['called']} {getattr(said, f.name)} against {getattr(first, f.name)}"
+        for f in fields(Credentials)
+        if f.compare and getattr(said, f.name) != getattr(first, f.name)
+    )
+    raise BadInput(
+        f"a worker on {said.host} is not as the first, on {first.host}: {told}. Results would "
+        "depend on who computed them: give all nodes one installation and the same data"
+    )
