@@ -10,8 +10,10 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 import pytest
+from by_hand import COUNTED, MB, small_run
 from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from rich.console import Console
 
 from gifair_ray.analysis import (
@@ -34,8 +36,6 @@ from gifair_ray.analysis.resampling import interval, sign_flip, t_quantile
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
 from gifair_ray.results import write_segment
-from tests.by_hand import COUNTED, MB, small_run
-from tests.profiles import examples
 
 
 def shown(renderable, width=120):

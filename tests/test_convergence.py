@@ -119,7 +119,7 @@ def sampled_limit(scheme, aggregator, rounds, seed, fraction=0.5):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_both_ways_of_sampling_have_the_limit_of_h(scheme):
-    # Seen: .02 at most over twenty seeds.
+    # An allowance from measurement, not a proved rate.
     assert sampled_limit(scheme, {"kind": "mean"}, 1000, seed=1) < 0.08
 
 

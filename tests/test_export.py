@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from by_hand import small_run
 
 from gifair_ray.analysis.export import export, scalars
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
 from gifair_ray.results import write_segment
 from gifair_ray.tables import TABLES
-from tests.by_hand import small_run
 
 WHO = ["run", "label", "seed"]
 

@@ -11,6 +11,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from browser import Browser, chromium
+from by_hand import small_run
 
 import gifair_ray
 from gifair_ray.analysis import RunTables, open_runs
@@ -18,8 +20,6 @@ from gifair_ray.analysis.report import content, page, report
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
-from tests.browser import Browser, chromium
-from tests.by_hand import small_run
 
 SWEEP = """\
 [data]

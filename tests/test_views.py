@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from by_hand import CLIENTS, DISPATCHES, HOUR, small_run, table
 
 from gifair_ray.analysis import RunTables, compare, figures, style, views
 from gifair_ray.analysis.gantt import gantt
@@ -10,7 +11,6 @@ from gifair_ray.analysis.sensitivity import sensitivity
 from gifair_ray.analysis.systems import fronts
 from gifair_ray.analysis.timeline import MOST_CLIENTS, MOST_DISPATCHES, timeline
 from gifair_ray.errors import BadInput
-from tests.by_hand import CLIENTS, DISPATCHES, HOUR, small_run, table
 
 BETTER = ((0, 0, 0), (8, 6, 1), (9, 7, 7))
 

@@ -9,13 +9,13 @@ import urllib.error
 import urllib.request
 
 import pytest
+from browser import Browser, chromium
+from by_hand import small_run
 
 from gifair_ray.analysis.live import Live
 from gifair_ray.cli.serving import HOST, server
 from gifair_ray.errors import BadInput
 from gifair_ray.results import write_segment
-from tests.browser import Browser, chromium
-from tests.by_hand import small_run
 
 
 def write(folder, status, evaluations=3):

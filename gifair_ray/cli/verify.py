@@ -1,4 +1,4 @@
-"""`gifair verify`: whether a part of your own keeps to what the engine relies on."""
+"""`gifair verify`: whether a scenario has one answer, and a part keeps to what must hold."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MARKS = {True: "✓", False: "✗", None: "–"}
 
 
 def verify(arguments: argparse.Namespace) -> None:
-    """Check a part, a line for each check; an error if it fails one."""
+    """Check a scenario or a part, a line for each check; an error if it fails one."""
     if (arguments.scenario is None) == (arguments.part is None):
-        raise BadInput("say what to verify: --part module:Class, and nothing beside it")
-    if arguments.scenario is not None:
-        raise BadInput(
-            f"gifair verify checks parts, not scenarios such as {arguments.scenario!r}: "
-            "give --part module:Class"
-        )
-    verify_part(arguments.part, arguments.sets)
+        raise BadInput("say what to verify: a scenario, or --part module:Class; one of them")
+    if arguments.scenario is None:
+        verify_part(arguments.part, arguments.sets)
+    else:
+        from gifair_ray.cli.verify_scenario import verify_scenario
+
+        verify_scenario(arguments.scenario, arguments.sets)
 
 
 def verify_part(part: str, sets: list[str]) -> None:
@@ -45,9 +45,13 @@ def verify_part(part: str, sets: list[str]) -> None:
 def add_to(chosen: Any, common: argparse.ArgumentParser, changes: Any) -> None:
     """Add the command to the command line's parser."""
     parser = chosen.add_parser(
-        "verify", parents=[common], help="check a part of your own against what must hold"
+        "verify",
+        parents=[common],
+        help="a scenario's one answer, or a part of your own, against what must hold",
     )
-    parser.add_argument("scenario", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "scenario", nargs="?", help="run it in process, on Ray, interrupted and with actors killed"
+    )
     parser.add_argument(
         "--part",
         metavar="MODULE:CLASS",
