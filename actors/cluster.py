@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import signal
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -193,12 +194,23 @@ def running(workers: int | None, address: str | None) -> Iterator[bool]:
     """
     ours = not ray.is_initialized()
     if ours:
-        _init(workers, address)
+        with _polite_kill_as_before():
+            _init(workers, address)
     try:
         yield ours and address is None
     finally:
         if ours:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _polite_kill_as_before() -> Iterator[None]:
+    """Ray's own answer to SIGTERM is to die at once, where ours is to save the run."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None:
+        with contextlib.suppress(ValueError):  # not the main thread: Ray has not touched it
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
