@@ -23,6 +23,7 @@ from gifair_ray.actors.server import ServerActor
 from gifair_ray.actors.shipping import ship
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
+from gifair_ray.folder import RunFolder
 from gifair_ray.preflight import Needs, Node, check_places
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
@@ -89,7 +90,10 @@ class RaySession:
             server = self.cluster.server
             try:
                 self.needs = wait(server.prepare.remote(self.spec, self.cluster.clients_per_actor))
-                self.needs.check(_nodes(), len(self.cluster.clients))
+                workers = len(self.cluster.clients)
+                self.needs.check(_nodes(), workers)
+                if self.folder is not None:
+                    RunFolder(self.folder).update(needs=self.needs.text(workers))
                 wait(server.begin.remote(self.spec, self.folder, self.saving))
                 return
             except ActorLost as error:
