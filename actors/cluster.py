@@ -245,6 +245,7 @@ def _init(workers: int | None, address: str | None) -> None:
             raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error
         return
     ray.init(
+        address="local",  # our own, even where somebody has started a cluster
         num_cpus=workers,
         include_dashboard=False,
         logging_level=logging.ERROR,
