@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from gifair_ray.actors.shipping import ship
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
+from gifair_ray.folder import RunFolder
 from gifair_ray.preflight import Needs, Node, check_places
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
@@ -97,7 +99,10 @@ class RaySession:
             server = self.cluster.server
             try:
                 self.needs = wait(server.prepare.remote(self.spec, self.cluster.clients_per_actor))
-                self.needs.check(_nodes(), len(self.cluster.clients))
+                workers = len(self.cluster.clients)
+                self.needs.check(_nodes(), workers)
+                if self.folder is not None:
+                    RunFolder(self.folder).update(needs=self.needs.text(workers))
                 wait(server.begin.remote(self.spec, self.folder, self.saving))
                 return
             except ActorLost as error:
@@ -207,12 +212,23 @@ def running(workers: int | None, address: str | None) -> Iterator[bool]:
     """
     ours = not ray.is_initialized()
     if ours:
-        _init(workers, address)
+        with _polite_kill_as_before():
+            _init(workers, address)
     try:
         yield ours and address is None
     finally:
         if ours:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _polite_kill_as_before() -> Iterator[None]:
+    """Ray's own answer to SIGTERM is to die at once, where ours is to save the run."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None:
+        with contextlib.suppress(ValueError):  # not the main thread: Ray has not touched it
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ def ray_on_this_machine():
     import ray
 
     ray.init(
+        address="local",
         num_cpus=2,
         include_dashboard=False,
         logging_level=logging.ERROR,

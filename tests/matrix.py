@@ -79,6 +79,9 @@ def killed(case, root):
     return resumed.digest == faulty.undisturbed(*case)
 
 
+IN_PROCESS = {"driver interrupted, resumed": interrupted, "driver killed, resumed": killed}
+
+
 def at_once(self, do, afterwards=FolderRecorder.afterwards):
     """Checkpoints are on disk before the next event, so that there is one to go on from."""
     done = threading.Event()
@@ -90,8 +93,7 @@ def cells():
     """(fault, policy, algorithm, whether the digest was equal) of every run."""
     runner.STEP_S, afterwards = 0.0, FolderRecorder.afterwards
     FolderRecorder.afterwards = at_once
-    in_process = {"driver interrupted, resumed": interrupted, "driver killed, resumed": killed}
-    for fault, make in in_process.items():
+    for fault, make in IN_PROCESS.items():
         for case in faulty.CASES:
             with tempfile.TemporaryDirectory() as root:
                 yield fault, *case, make(case, Path(root))

@@ -58,7 +58,8 @@ def test_the_package_travels_as_a_wheel(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     program = (
         "import sys, ray; from gifair_ray.actors.shipping import code\n"
-        "ray.init(num_cpus=1, include_dashboard=False, runtime_env=code(sys.argv[1]))\n"
+        "env = code(sys.argv[1])\n"
+        "ray.init('local', num_cpus=1, include_dashboard=False, runtime_env=env)\n"
         "def where():\n"
         "    import gifair_ray\n"
         "    return gifair_ray.__file__\n"

@@ -493,6 +493,14 @@ def test_a_driver_that_is_killed(seed, tmp_path):
     assert digest == faulty.undisturbed(*LONG, rounds=ROUNDS)
 
 
+@pytest.mark.ray
+def test_a_driver_on_ray_that_is_told_to_stop(tmp_path):
+    """Ray would have it die at once; it saves the run instead."""
+    how = ("--backend", "ray", "--workers", "1")
+    digest = _killed_and_resumed(tmp_path, [(signal.SIGTERM, 5.0)], how)
+    assert digest == faulty.undisturbed(*LONG, rounds=ROUNDS)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["local", "ray"])
 def test_a_driver_that_is_killed_at_fifty_moments(backend, tmp_path):
@@ -504,6 +512,7 @@ def test_a_driver_that_is_killed_at_fifty_moments(backend, tmp_path):
         root.mkdir()
         shares = draws.uniform(number, "moments", np.arange(3))
         which = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-        plan = [(which[(number + i) % 3 if i else 0], 2.0 * s) for i, s in enumerate(shares)]
+        longest = 2.0 if backend == "local" else 12.0  # Ray takes a while to start
+        plan = [(which[(number + i) % 3 if i else 0], longest * s) for i, s in enumerate(shares)]
         digest = _killed_and_resumed(root, plan, how)
         assert digest == faulty.undisturbed(*LONG, rounds=ROUNDS), number

@@ -120,6 +120,7 @@ def test_two_runs_at_once_on_one_cluster_and_in_one_folder(tmp_path):
         assert command.returncode == 0, err
         manifest = read_manifest(tmp_path / "runs" / case[0])
         assert manifest["digest"] == faulty.undisturbed(*case)
+        assert manifest["needs"].startswith("about ")
 
 
 # Long runs
