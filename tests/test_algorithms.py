@@ -25,6 +25,7 @@ from numpy.testing import assert_allclose
 from gifair_ray.min_norm import min_norm_weights
 from gifair_ray.scenario import merge
 from gifair_ray.weightings.afl import onto_simplex
+from gifair_ray.weightings.term import tilted_objective
 
 SIX = {"rtol": 0, "atol": 5.1e-7}
 
@@ -217,3 +218,17 @@ def test_fedmgda_without_room_is_a_mean_of_normalised_changes():
     mean = np.mean([g / np.linalg.norm(g) for g in moved], axis=0)
     assert len(moved) > 3
     assert_allclose(done.outcome.theta, start - mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("losses", "p", "t", "value"),
+    [
+        ((2.0, 0.5, 1.0), (1 / 3, 1 / 3, 1 / 3), 1.0, 1.365756),
+        ((2.0, 0.5, 1.0), (1 / 3, 1 / 3, 1 / 3), 2.0, 1.535617),
+        ((2.0, 0.5, 1.0), (0.25, 0.5, 0.25), 1.0, 1.209317),
+        ((2.0, 0.5, 1.0), (0.25, 0.5, 0.25), 0.0, 1.0),
+        ((1000.0, 1001.0), (0.5, 0.5), 1.0, 1001.0 + np.log((1 + np.exp(-1.0)) / 2)),
+    ],
+)
+def test_terms_objective_is_that_of_golden_case_a2(losses, p, t, value):
+    assert tilted_objective(np.array(losses), np.array(p), t) == pytest.approx(value, abs=5e-7)

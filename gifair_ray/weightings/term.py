@@ -9,16 +9,27 @@ sample is a ratio, so a biased estimate of the weights over everybody.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from gifair_ray.federation import Population
+from gifair_ray.sums import dot
 from gifair_ray.weightings import Floats, Memory, Rule, Update
 from gifair_ray.weightings._reweighing import Reweighing
 
 FLAT = 1e-12  # |t| below this is FedAvg
+
+
+def tilted_objective(losses: Floats, p: Floats, t: float) -> float:
+    """(1/t) log Σ p_k exp(t F_k); Σ p_k F_k for t = 0. Nothing overflows."""
+    if abs(t) < FLAT:
+        return dot(p, losses)
+    tilted = t * losses
+    most = float(tilted.max())
+    return (most + math.log(dot(p, np.exp(tilted - most)))) / t
 
 
 class Term(Reweighing):
