@@ -399,8 +399,9 @@ def test_what_fills_no_batch_is_written_before_long(tmp_path, monkeypatch):
     written = threading.Event()
 
     def write_and_tell(*args, write=recorder.write_segment):
-        write(*args)
+        added = write(*args)
         written.set()
+        return added
 
     monkeypatch.setattr(recorder, "write_segment", write_and_tell)
     writer = FolderRecorder(tmp_path)
@@ -422,7 +423,7 @@ def test_whoever_adds_waits_for_a_writer_that_falls_behind(tmp_path, monkeypatch
     def write_when_told(*args, write=recorder.write_segment):
         go.wait(timeout=60)
         most.append(len(added) - len(most))
-        write(*args)
+        return write(*args)
 
     monkeypatch.setattr(recorder, "write_segment", write_when_told)
     writer = FolderRecorder(tmp_path)
