@@ -460,6 +460,12 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_segments(tmp_path, monkeypatc
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     failed = threading.Event()
 
+    def fill_up(folder, name, written, rows, write=recorder.write_segment):
+        if name == "dispatches" and written.segments == 2:
+            failed.set()
+            fail()
+        return write(folder, name, written, rows)
+
     monkeypatch.setattr(recorder, "write_segment", fill_up)
     with pytest.raises(RunFailed, match=r"cannot write results to .*No space left on device"):
         gifair_ray.run(SCENARIO, backend="local", out=tmp_path / "run")
