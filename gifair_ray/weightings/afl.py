@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from gifair_ray.errors import Diverged
 from gifair_ray.federation import Population
 from gifair_ray.weightings import Floats, Memory, Rule, Update
 from gifair_ray.weightings._reweighing import Reweighing
@@ -34,6 +35,7 @@ class Afl(Reweighing):
 
 def onto_simplex(v: Floats) -> Floats:
     """The nearest point of the simplex: max(v − τ, 0) with the τ that makes it sum to 1."""
+    v = v - v.max()  # all may move alike; a 1 would be lost beside large numbers
     u = np.sort(v)[::-1]
     excess = np.cumsum(u) - 1.0
     j = np.flatnonzero(u * np.arange(1, len(u) + 1) > excess)[-1]
@@ -53,5 +55,7 @@ class _AflRule(Rule):
         raised = lam.copy()
         # A client may be in an asynchronous buffer twice.
         np.add.at(raised, update.clients, self._gamma * per_share * update.losses)
+        if not np.isfinite(raised).all():
+            raise Diverged(f"weighting.gamma = {self._gamma:g} makes λ infinite: lower it")
         memory["lambda"] = onto_simplex(raised)
         return np.asarray(weights)
