@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ TUNING = {
     "task_events_report_interval_ms": 0,
 }
 STORE_BYTES = 512 << 20
+ROOM_S = 120.0  # for actors to start, before a word is said about it
 CONNECT_S = 5.0  # for a cluster's head node to answer
 
 
@@ -172,13 +174,27 @@ def cluster(
             check_places(_nodes(), n, share, gpus_per_actor)
         options = {"num_cpus": share, "num_gpus": gpus_per_actor}
         actors += [new_client(options) for _ in range(n)]
-        wait([actor.ready.remote() for actor in actors])
+        _wait_for_room(actors, share)
         found = Cluster(None, list(actors), options, clients_per_actor, ours)
         found.new_server()
         try:
             yield found
         finally:
             actors.append(found.server)
+
+
+def _wait_for_room(actors: list[Any], cpus: float) -> None:
+    """Until all actors are there; says so if others have taken what they need."""
+    calls = [actor.ready.remote() for actor in actors]
+    here, _ = ray.wait(calls, num_returns=len(calls), timeout=ROOM_S)
+    if len(here) < len(calls):
+        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        warnings.warn(
+            f"{len(here)} of {len(calls)} client actors have started: each takes {cpus:g} CPUs, "
+            f"and {free.get('CPU', 0.0):g} are free; waiting for the others",
+            stacklevel=2,
+        )
+    wait(calls)
 
 
 def _nodes() -> list[Node]:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from gifair_ray import locks
@@ -66,6 +67,7 @@ class Session:
             raise
         self._saved_at, self._saved_round = time.monotonic(), self._engine.state.version
 
+    @np.errstate(over="ignore", invalid="ignore")  # devices so slow that they never finish
     def _begin(self, scenario: Scenario, backend: Backend) -> None:
         restored = None
         if self._folder is not None:

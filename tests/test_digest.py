@@ -399,8 +399,9 @@ def test_what_fills_no_batch_is_written_before_long(tmp_path, monkeypatch):
     written = threading.Event()
 
     def write_and_tell(*args, write=recorder.write_segment):
-        write(*args)
+        added = write(*args)
         written.set()
+        return added
 
     monkeypatch.setattr(recorder, "write_segment", write_and_tell)
     writer = FolderRecorder(tmp_path)
@@ -422,7 +423,7 @@ def test_whoever_adds_waits_for_a_writer_that_falls_behind(tmp_path, monkeypatch
     def write_when_told(*args, write=recorder.write_segment):
         go.wait(timeout=60)
         most.append(len(added) - len(most))
-        write(*args)
+        return write(*args)
 
     monkeypatch.setattr(recorder, "write_segment", write_when_told)
     writer = FolderRecorder(tmp_path)
@@ -459,11 +460,11 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_segments(tmp_path, monkeypatc
     monkeypatch.setattr(recorder, "FLUSH_ROWS", 1)
     failed = threading.Event()
 
-    def fill_up(folder, name, number, rows, write=recorder.write_segment):
-        if name == "dispatches" and number == 2:
+    def fill_up(folder, name, written, rows, write=recorder.write_segment):
+        if name == "dispatches" and written.segments == 2:
             failed.set()
             fail()
-        write(folder, name, number, rows)
+        return write(folder, name, written, rows)
 
     monkeypatch.setattr(recorder, "write_segment", fill_up)
     with pytest.raises(RunFailed, match=r"cannot write results to .*No space left on device"):

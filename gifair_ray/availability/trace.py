@@ -53,17 +53,18 @@ def _read(path: Path, population: Population) -> tuple[Ints, Floats, Floats]:
         else:
             read: Any = parquet.read_table if path.suffix == ".parquet" else feather.read_table
             table = read(path)
-    except (OSError, pa.ArrowException) as error:
+        table.validate(full=True)  # a damaged file may point outside its own buffers
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
         raise BadInput(f"cannot read the availability trace {path}: {error}") from error
     missing = [name for name in ("client", "from", "until") if name not in table.column_names]
     if missing:
         raise BadInput(f"{path} has no column {missing[0]!r}; it needs client, from and until")
     try:
         begin, end = (table[name].to_numpy().astype(np.float64) for name in ("from", "until"))
-    except (ValueError, TypeError) as error:
+        names = [str(name) for name in table["client"].to_pylist()]
+    except (ValueError, TypeError, LookupError, pa.ArrowException) as error:
         raise BadInput(f"{path}: from and until must be seconds: {error}") from error
     numbers = {population.name(k): k for k in range(len(population))}
-    names = [str(name) for name in table["client"].to_pylist()]
     for row, name in enumerate(names):
         if name not in numbers:
             raise BadInput(f"{path}, row {row}: there is no client {name!r} in the data")

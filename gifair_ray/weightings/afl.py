@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from gifair_ray.errors import Diverged
 from gifair_ray.federation import Population
 from gifair_ray.weightings import Floats, Memory, Rule, Update
 from gifair_ray.weightings._reweighing import Reweighing
@@ -54,5 +55,7 @@ class _AflRule(Rule):
         raised = lam.copy()
         # A client may be in an asynchronous buffer twice.
         np.add.at(raised, update.clients, self._gamma * per_share * update.losses)
+        if not np.isfinite(raised).all():
+            raise Diverged(f"weighting.gamma = {self._gamma:g} makes λ infinite: lower it")
         memory["lambda"] = onto_simplex(raised)
         return np.asarray(weights)
