@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from gifair_ray.results import write_segment
+from gifair_ray.results import Written, write_segment
 from gifair_ray.tables import OUTCOMES, TABLES
 
 CLIENTS, GROUPS, SEGMENT, COHORT = 1000, 10, 100_000, 100
@@ -35,7 +35,7 @@ def write_run(folder: Path, rows: int) -> None:
         "group_name": [f"group {i % GROUPS}" for i in k],
         "p": np.full(CLIENTS, 1 / CLIENTS),
     }
-    write_segment(folder, "clients", 0, _table("clients", people, CLIENTS))
+    write_segment(folder, "clients", Written(), _table("clients", people, CLIENTS))
     outcomes = np.array(OUTCOMES)
     for number, start in enumerate(range(0, rows, SEGMENT)):
         n = min(SEGMENT, rows - start)
@@ -66,21 +66,21 @@ def write_run(folder: Path, rows: int) -> None:
             "bytes_up": np.where(done, 10_000, 0),
             "weight": pa.array(np.full(n, 1 / COHORT), mask=~done),
         }
-        write_segment(folder, "dispatches", number, _table("dispatches", columns, n))
+        write_segment(folder, "dispatches", Written(number), _table("dispatches", columns, n))
     version = rows // COHORT
     counted = {
         name: np.full(CLIENTS, rows // CLIENTS if name == "selected" else 1)
         for name in TABLES["participation"].names
     }
     counted |= {"client": k, "version": np.full(CLIENTS, version)}
-    write_segment(folder, "participation", 0, _table("participation", counted, CLIENTS))
+    write_segment(folder, "participation", Written(), _table("participation", counted, CLIENTS))
     rounds = {
         "round": np.arange(1, version + 1),
         "time_s": np.arange(1, version + 1) * 1.0,
         "bytes_down": np.arange(1, version + 1) * 10**6,
         "bytes_up": np.arange(1, version + 1) * 10**6,
     }
-    write_segment(folder, "rounds", 0, _table("rounds", rounds, version))
+    write_segment(folder, "rounds", Written(), _table("rounds", rounds, version))
     moments = np.repeat([0, version // 2, version], CLIENTS)
     results = {
         "evaluation": np.repeat([0, 1, 2], CLIENTS),
@@ -94,7 +94,7 @@ def write_run(folder: Path, rows: int) -> None:
         "correct": draw.integers(0, 51, 3 * CLIENTS),
         "selected_ever": [True] * 3 * CLIENTS,
     }
-    write_segment(folder, "evaluations", 0, _table("evaluations", results, 3 * CLIENTS))
+    write_segment(folder, "evaluations", Written(), _table("evaluations", results, 3 * CLIENTS))
     about = {"format": 1, "name": "many", "label": "many", "algorithm": "fedavg", "seed": 0}
     text = json.dumps(about | {"status": "done", "digest": None})
     (folder / "manifest.json").write_text(text, encoding="utf-8")

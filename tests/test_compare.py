@@ -35,7 +35,7 @@ from gifair_ray.analysis.load import RunTables, distinct, natural
 from gifair_ray.analysis.resampling import interval, sign_flip, t_quantile
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
-from gifair_ray.results import write_segment
+from gifair_ray.results import Written, write_segment
 
 
 def shown(renderable, width=120):
@@ -375,7 +375,7 @@ def stored(run, folder):
     """The run in a folder, as the engine would leave it."""
     for name, table in run.tables.items():
         if len(table):
-            write_segment(folder, name, 0, table)
+            write_segment(folder, name, Written(), table)
     (folder / "manifest.json").write_text(json.dumps(dict(run.manifest)), encoding="utf-8")
     return str(folder)
 

@@ -14,7 +14,7 @@ from by_hand import small_run
 from gifair_ray.analysis.export import export, scalars
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
-from gifair_ray.results import write_segment
+from gifair_ray.results import Written, write_segment
 from gifair_ray.tables import TABLES
 
 WHO = ["run", "label", "seed"]
@@ -140,7 +140,7 @@ def test_the_command(tmp_path, capsys):
     run = small_run()
     for name in TABLES:
         if len(run.table(name)):
-            write_segment(folder, name, 0, run.table(name))
+            write_segment(folder, name, Written(), run.table(name))
     (folder / "manifest.json").write_text(json.dumps(dict(run.manifest)))
     arguments = ["export", str(folder), "--to", "parquet", "-o", str(tmp_path / "p")]
     assert main(arguments) == 0
