@@ -35,6 +35,10 @@ class Schedule(Frozen):
 
     def decay_by(self, c: float, steps: int) -> float:
         """η of a dispatch made at clock c, as a fraction of η at the start."""
+        if self.kind == "constant":
+            return 1.0
+        if self.kind == "geometric":
+            return float(self.decay**c)
         return float(self.rates(c, steps)[0] / self.rates(0.0, steps)[0])
 
     def rates(self, c: float, steps: int) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ from by_hand import small_run
 from gifair_ray.analysis.live import Live
 from gifair_ray.cli.serving import HOST, server
 from gifair_ray.errors import BadInput
-from gifair_ray.results import write_segment
+from gifair_ray.results import Written, write_segment
 
 
 def write(folder, status, evaluations=3):
@@ -26,7 +26,7 @@ def write(folder, status, evaluations=3):
         if "evaluation" in table.column_names:
             table = table.filter(table["evaluation"].to_numpy() < evaluations)
         if len(table):
-            write_segment(folder, name, 0, table)
+            write_segment(folder, name, Written(), table)
     (folder / "manifest.json").write_text(json.dumps(dict(run.manifest)))
 
 
