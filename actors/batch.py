@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from gifair_ray.actors.cluster import running
+from gifair_ray.actors.start import running
 from gifair_ray.data._places import DATA_DIR, data_in
 from gifair_ray.engine import Progress
 from gifair_ray.runner import Planned, make

@@ -13,7 +13,8 @@ from typing import Any
 import ray
 
 from gifair_ray.actors.calls import wait
-from gifair_ray.actors.cluster import cluster, start_ray
+from gifair_ray.actors.cluster import cluster
+from gifair_ray.actors.start import start_ray
 from gifair_ray.bench.window import TAIL_S, given, measure, say
 from gifair_ray.scenario import parse
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
-import signal
-import socket
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,6 +20,7 @@ from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import new_client
 from gifair_ray.actors.server import ServerActor
 from gifair_ray.actors.shipping import ship
+from gifair_ray.actors.start import running
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
@@ -32,16 +30,7 @@ from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
 RESTARTS = 4  # of the server, before the run gives up
-TUNING = {
-    # Results of up to so many bytes come back with the reply, past the object store: that saves
-    # several messages for each.
-    "max_direct_call_object_size": 1 << 20,
-    # Nobody looks at Ray's own record of every call, which takes a tenth of a short one's time.
-    "task_events_report_interval_ms": 0,
-}
-STORE_BYTES = 512 << 20
 ROOM_S = 120.0  # for actors to start, before a word is said about it
-CONNECT_S = 5.0  # for a cluster's head node to answer
 
 
 @dataclass
@@ -221,33 +210,6 @@ def _new_server() -> Any:
 
 
 @contextlib.contextmanager
-def running(workers: int | None, address: str | None) -> Iterator[bool]:
-    """Ray: as it is already running in this process, at `address`, or started on this machine.
-
-    What was started here is stopped in the end. Tells whether it is this machine alone.
-    """
-    ours = not ray.is_initialized()
-    if ours:
-        with _polite_kill_as_before():
-            _init(workers, address)
-    try:
-        yield ours and address is None
-    finally:
-        if ours:
-            ray.shutdown()
-
-
-@contextlib.contextmanager
-def _polite_kill_as_before() -> Iterator[None]:
-    """Ray's own answer to SIGTERM is to die at once, where ours is to save the run."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    if before is not None:
-        with contextlib.suppress(ValueError):  # not the main thread: Ray has not touched it
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
 def _killed(actors: list[Any]) -> Iterator[None]:
     """In the end, none of these actors is left."""
     try:
@@ -264,40 +226,3 @@ def _actor_count(workers: int, clients_per_actor: int | None, population: int | 
     if population is None:
         raise BadInput("clients_per_actor needs to know how many clients there are")
     return -(-population // clients_per_actor)
-
-
-def _init(workers: int | None, address: str | None) -> None:
-    if address is not None:
-        _check_address(address)
-        try:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error
-        return
-    start_ray(workers)
-
-
-def start_ray(workers: int | None) -> None:
-    """Ray on this machine, for as long as this process lasts."""
-    ray.init(
-        address="local",  # of its own, even where somebody else's cluster is running
-        num_cpus=workers,
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        object_store_memory=STORE_BYTES,
-        _system_config=TUNING,
-    )
-
-
-def _check_address(address: str) -> None:
-    """Refuse at once what Ray would try for minutes: an address where nobody listens."""
-    if address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise BadInput(f"--address {address!r} is neither HOST:PORT nor 'auto'")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error

@@ -86,8 +86,8 @@ def test_a_full_object_store_spills_to_disk(tmp_path):
         "audit": {"every": 0},
     }
     program = (
-        "import json, sys, gifair_ray; from gifair_ray.actors import cluster\n"
-        "cluster.STORE_BYTES = 80 << 20\n"
+        "import json, sys, gifair_ray; from gifair_ray.actors import start\n"
+        "start.STORE_BYTES = 80 << 20\n"
         "run = gifair_ray.run(json.loads(sys.argv[1]), workers=2)\n"
         "print('digest', run.digest, run.outcome.theta.nbytes)\n"
     )
