@@ -103,9 +103,7 @@ def run_study(
     run again.
     """
     study = source if isinstance(source, Study) else load(source, sets, seed)
-    if clients_per_actor is not None and clients_per_actor < 1:
-        raise BadInput(f"clients_per_actor = {clients_per_actor} is less than 1")
-    _check_computing(backend, workers)
+    _check_computing(backend, workers, clients_per_actor)
     population = max(_check(scenario) for _, scenario in study.runs)
     folders = _folders(study, Path(out) if out is not None else None, resume)
     how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
@@ -150,6 +148,7 @@ def resume(
     The finished run has the digest of one that was never stopped. A changed scenario, and other
     versions of what computes it, are refused.
     """
+    _check_computing(backend, workers, clients_per_actor)
     path = Path(folder)
     label = read_manifest(path)["label"]
     scenario = load(path / "scenario.toml").runs[0][1]
@@ -227,7 +226,11 @@ def run_batch(
     ]
 
 
-def _check_computing(backend: str, workers: int | None) -> None:
+def _check_computing(
+    backend: str, workers: int | None, clients_per_actor: int | None = None
+) -> None:
+    if clients_per_actor is not None and clients_per_actor < 1:
+        raise BadInput(f"clients_per_actor = {clients_per_actor} is less than 1")
     if backend not in ("ray", "local"):
         raise BadInput(f"backend = {backend!r} is neither 'ray' nor 'local'")
     if workers is not None and workers < 1:

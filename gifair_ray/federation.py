@@ -159,3 +159,9 @@ def split_samples(
 
 VAL = Field(0.1, ge=0, lt=1, description="fraction of a client's samples for validation")
 TEST = Field(0.2, ge=0, lt=1, description="fraction of a client's samples for testing")
+
+
+def check_fractions(val: float, test: float) -> None:
+    """Refuse, with a ValueError, fractions that leave no samples for training."""
+    if val + test >= 1:
+        raise ValueError(f"val + test = {val + test} leaves nothing to train on")

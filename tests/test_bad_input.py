@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from profiles import examples
 from pydantic import BaseModel
 
+import gifair_ray
 from gifair_ray import toml
 from gifair_ray.cli import main
 from gifair_ray.errors import BadInput
@@ -750,3 +751,11 @@ def test_any_text_loads_or_is_refused(data):
         path.write_bytes(content.encode("utf-8", "surrogatepass"))
         if ":" not in content.partition("schema")[2]:
             loads_or_is_refused(path)
+
+
+@pytest.mark.parametrize("option", ["workers", "clients_per_actor"])
+def test_going_on_with_nobody_is_refused_as_beginning_is(option, tmp_path):
+    with pytest.raises(BadInput, match=f"{option} = 0 is less than 1"):
+        gifair_ray.run("quickstart", sets=["study="], **{option: 0})
+    with pytest.raises(BadInput, match=f"{option} = 0 is less than 1"):
+        gifair_ray.resume(tmp_path, **{option: 0})

@@ -7,7 +7,7 @@ import contextlib
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gifair_ray.errors import BadInput, RunFailed
 
@@ -40,22 +40,20 @@ def resume(arguments: argparse.Namespace) -> None:
     if not folders:
         raise BadInput(f"{found[0]} is finished: there is nothing to go on with")
     with ProgressDisplay(len(folders), quiet=arguments.quiet) as display:
-        runs = [
-            go_on(
-                folder,
-                backend=arguments.backend,
-                workers=arguments.workers,
-                address=arguments.address,
-                clients_per_actor=arguments.clients_per_actor,
-                cpus_per_actor=arguments.cpus_per_actor,
-                gpus_per_actor=arguments.gpus_per_actor,
-                watch=display.update,
-                checkpoint_s=arguments.checkpoint_s,
-                checkpoint_rounds=arguments.checkpoint_rounds,
-            )
-            for folder in folders
-        ]
+        runs = [go_on(folder, watch=display.update, **computing(arguments)) for folder in folders]
     _show_results(runs, folders[0] if len(folders) == 1 else Path(arguments.runs[0]))
+
+
+COMPUTING = (
+    "backend", "workers", "address", "clients_per_actor", "cpus_per_actor", "gpus_per_actor",
+    "checkpoint_s", "checkpoint_rounds",
+)  # fmt: skip
+"""Options that say how a run is computed and saved; none of them changes its results."""
+
+
+def computing(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those options as the command line gives them."""
+    return {name: getattr(arguments, name) for name in COMPUTING}
 
 
 def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], Path]:
@@ -68,16 +66,9 @@ def run_shown(study: Study, arguments: argparse.Namespace) -> tuple[list[Run], P
         runs = run_study(
             study,
             out=out,
-            backend=arguments.backend,
-            workers=arguments.workers,
-            address=arguments.address,
-            clients_per_actor=arguments.clients_per_actor,
-            cpus_per_actor=arguments.cpus_per_actor,
-            gpus_per_actor=arguments.gpus_per_actor,
             watch=display.update,
-            checkpoint_s=arguments.checkpoint_s,
-            checkpoint_rounds=arguments.checkpoint_rounds,
             resume=getattr(arguments, "resume", False),
+            **computing(arguments),
         )
     return runs, out
 

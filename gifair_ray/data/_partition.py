@@ -22,7 +22,7 @@ from gifair_ray import draws
 from gifair_ray.config import Frozen
 from gifair_ray.distributions import Distribution, Spread
 from gifair_ray.errors import BadInput
-from gifair_ray.federation import TEST, VAL, DataSource, Ints, grouped
+from gifair_ray.federation import TEST, VAL, DataSource, Ints, check_fractions, grouped
 
 Floats = npt.NDArray[np.float64]
 Classes = list[Annotated[str, Field(min_length=1)]]
@@ -63,8 +63,7 @@ class Partition(DataSource):
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Partition:
-        if self.val + self.test >= 1:
-            raise ValueError(f"val + test = {self.val + self.test} leaves nothing to train on")
+        check_fractions(self.val, self.test)
         if isinstance(self.groups, dict):
             if not self.groups:
                 raise ValueError("data.groups names no group; leave it out for 'each'")

@@ -27,6 +27,7 @@ from gifair_ray.federation import (
     Samples,
     Shard,
     Task,
+    check_fractions,
     grouped,
     split_sizes,
 )
@@ -57,8 +58,7 @@ class Dialogues(DataSource):
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Dialogues:
-        if self.val + self.test >= 1:
-            raise ValueError(f"val + test = {self.val + self.test} leaves nothing to train on")
+        check_fractions(self.val, self.test)
         if isinstance(self.groups, dict):
             if not self.groups:
                 raise ValueError("data.groups names no group; leave it out for 'each'")

@@ -29,6 +29,7 @@ from gifair_ray.federation import (
     Population,
     Shard,
     Task,
+    check_fractions,
     grouped,
     split_samples,
     split_sizes,
@@ -65,8 +66,7 @@ class Synthetic(DataSource):
 
     @model_validator(mode="after")
     def _fractions_leave_something(self) -> Synthetic:
-        if self.val + self.test >= 1:
-            raise ValueError(f"val + test = {self.val + self.test} leaves nothing to train on")
+        check_fractions(self.val, self.test)
         return self
 
     def build(self, seed: int) -> SyntheticFederation:

@@ -28,7 +28,16 @@ from gifair_ray.data._places import find
 from gifair_ray.data._rows import Holdings, RowsFederation, capped, split_numbers
 from gifair_ray.data._values import Features, Flaw, key
 from gifair_ray.errors import BadInput
-from gifair_ray.federation import TEST, VAL, DataSource, Ints, Population, Task, grouped
+from gifair_ray.federation import (
+    TEST,
+    VAL,
+    DataSource,
+    Ints,
+    Population,
+    Task,
+    check_fractions,
+    grouped,
+)
 from gifair_ray.parts import nearest
 
 
@@ -75,8 +84,7 @@ class Table(DataSource):
 
     @model_validator(mode="after")
     def _roles_and_fractions(self) -> Table:
-        if self.val + self.test >= 1:
-            raise ValueError(f"val + test = {self.val + self.test} leaves nothing to train on")
+        check_fractions(self.val, self.test)
         roles = [self.client, self.x, self.y, self.group, self.split]
         if twice := next((name for name in roles if roles.count(name) > 1), None):
             raise ValueError(f"column {twice!r} has two roles; client, x, y, group, split differ")
