@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Params
 
 
 class Mean(Aggregator):

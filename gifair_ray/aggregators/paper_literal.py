@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Params
 
 
 class PaperLiteral(Aggregator):
