@@ -57,10 +57,11 @@ def bits(seed: int, purpose: str, *keys: Keys) -> npt.NDArray[np.uint64]:
         if not isinstance(key, int):
             h = np.atleast_1d(np.uint64(h)) if isinstance(h, int) else h
             h = _mix(h + (np.atleast_1d(key).astype(np.uint64) + np.uint64(1)) * _GAMMA)
-        elif isinstance(h, int):
-            h = _mix_one(h + (key + 1) * int(_GAMMA))
-        else:
-            h = _mix(h + np.uint64((key + 1) * int(_GAMMA) & _ALL))
+            continue
+        if not -(2**63) <= key < 2**64:
+            raise OverflowError(f"key {key} of a draw does not fit in 64 bits")
+        added = (key + 1) * int(_GAMMA) & _ALL
+        h = _mix_one(h + added) if isinstance(h, int) else _mix(h + np.uint64(added))
     if isinstance(h, int):
         return np.array([_mix_one(h + int(_GAMMA))], dtype=np.uint64)
     return _mix(h + _GAMMA)

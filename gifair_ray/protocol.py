@@ -99,18 +99,18 @@ class TrainJobs(Sequence[TrainJob]):
         """Jobs of one version, one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        columns = (np.concatenate([getattr(p, name) for p in parts]) for name in TrainJobs.COLUMNS)
+        columns = {n: np.concatenate([getattr(p, n) for p in parts]) for n in TrainJobs.COLUMNS}
         starts = np.cumsum([0, *map(len, parts)]).tolist()
         own = {at + i: v for at, p in zip(starts, parts, strict=False) for i, v in p.own.items()}
-        return TrainJobs(parts[0].version, *columns, own)
+        return TrainJobs(parts[0].version, **columns, own=own)
 
     def take(self, places: npt.NDArray[np.integer]) -> TrainJobs:
         """Those in some places."""
-        columns = (getattr(self, name)[places] for name in self.COLUMNS)
+        columns = {name: getattr(self, name)[places] for name in self.COLUMNS}
         own = self.own
         if own:
             own = {i: own[place] for i, place in enumerate(places.tolist()) if place in own}
-        return TrainJobs(self.version, *columns, own)
+        return TrainJobs(self.version, **columns, own=own)
 
     def job(self, number: int) -> TrainJob:
         """The one with this number. Numbers ascend."""

@@ -12,6 +12,8 @@ import numpy.typing as npt
 Params = npt.NDArray[np.floating]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Models = Params | Sequence[Params]
+"""Flat models: rows of an array, or a list of them."""
 
 COPIED = 1 << 20  # numbers of models that are put together rather than kept in their places
 
@@ -47,12 +49,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """Some clients' results in columns: models as rows of an array, or as a list of rows."""
+    """Some clients' results in columns."""
 
-    models: Params | Sequence[Params]
+    models: Models
     loss_local: Floats
     loss_received: Floats
-    personal: Params | Sequence[Params] | None = None
+    personal: Models | None = None
 
     @staticmethod
     def of(replies: Sequence[Reply]) -> Replies:
@@ -69,7 +71,7 @@ class Replies:
         return len(self.loss_local)
 
     @property
-    def kept(self) -> Sequence[Params]:
+    def kept(self) -> Models:
         """The clients' personal models: see `Reply.kept`."""
         return self.models if self.personal is None else self.personal
 
@@ -82,7 +84,7 @@ class Replies:
         return Replies(models, self.loss_local[order], self.loss_received[order], own)
 
 
-def _rows(models: Sequence[Params], order: Ints) -> Sequence[Params]:
+def _rows(models: Models, order: Ints) -> Models:
     if isinstance(models, np.ndarray) and models.size <= COPIED:
         return models[order]
     return [models[i] for i in order.tolist()]
@@ -156,7 +158,7 @@ def _joined(stacks: Sequence[Trained]) -> Replies:
     )
 
 
-def _together(stacks: Sequence[Params]) -> Sequence[Params]:
+def _together(stacks: Sequence[Params]) -> Models:
     if sum(stack.size for stack in stacks) <= COPIED:
         return np.concatenate(stacks)
     return [row for stack in stacks for row in stack]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray.parts import Part
-from gifair_ray.replies import Params
+from gifair_ray.replies import Models, Params
 
 if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
@@ -19,9 +19,7 @@ Floats = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # numbers added at a time: they stay in the processor's cache
 
 
-def weighted_sum(
-    weights: Floats, rows: Params | Sequence[Params], bases: Sequence[Params]
-) -> Floats:
+def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floats:
     """Σ_k ω_k (row_k − base_k) in float64, one client after the other, in the order given.
 
     The one place where clients are summed: callers pass them in the order of their numbers, so
@@ -64,7 +62,7 @@ class Aggregator(Part):
     def combine(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
@@ -87,7 +85,7 @@ class Aggregator(Part):
     def __call__(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         trainable: int,

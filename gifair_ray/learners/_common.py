@@ -14,7 +14,7 @@ from gifair_ray.protocol import TrainJob, TrainJobs
 from gifair_ray.replies import Params
 
 Value = TypeVar("Value")
-CACHE_BYTES = 256 << 20
+CACHE_BYTES = 192 << 20
 """Prepared data that a learner keeps, at most."""
 
 
