@@ -10,7 +10,6 @@ that was lost goes to the others.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,8 +56,7 @@ class RayBackend:
         self._described: Description = hello.described
         self.width = hello.width
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
-        scenario, sizes = parse(spec.scenario), self._described.population.train
-        self._cohorts, work = scenario.policy.cohorts, scenario.work
+        work, sizes = parse(spec.scenario).work, self._described.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
         # Seconds that a unit of cost takes: of late, or a guess.
         self._pace = self._described.layout.size / ASSUMED
@@ -91,8 +89,7 @@ class RayBackend:
         Then the first of them can be collected while the others are under way.
         """
         costs = np.cumsum(self._cost[jobs.clients])
-        # A cohort is needed as a whole; elsewhere the first is needed before the others are done.
-        longest = math.inf if self._cohorts else LONGEST_S / self._pace
+        longest = LONGEST_S / self._pace
         at = 0
         while at < len(jobs):
             before = float(costs[at - 1]) if at else 0.0
