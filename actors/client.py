@@ -41,6 +41,8 @@ class RunSpec:
     """Longest random delay before a reply: for tests that results do not depend on timing."""
     faults: str | None = None
     """Folder of faults that shall happen: for tests that results do not depend on those."""
+    device: str = "cpu"
+    """Of torch."""
 
     def packed(self) -> Packed:
         """Its name, and the rest, which is only read by who does not know the run.
@@ -113,17 +115,18 @@ class ClientActor:
             scenario = parse(unpacked(spec.scenario, spec.files))
             while len(self._runs) >= self.RUNS:
                 del self._runs[next(iter(self._runs))]
-            self._runs[run] = (spec, *build_learner(scenario))
+            self._runs[run] = (spec, *build_learner(scenario, spec.device))
             one_torch_thread()
             gc.freeze()  # what is there now stays: looking through it again and again takes long
         return self._runs[run]
 
     def hello(self, spec: Packed) -> Hello:
         """The population, the model's layout and the initial model; and what this worker is."""
-        _, federation, learner = self._built(spec)
+        about, federation, learner = self._built(spec)
         described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
-        return Hello(described, width, Credentials.mine(federation.population.fingerprint()))
+        mine = Credentials.mine(federation.population.fingerprint(), about.device)
+        return Hello(described, width, mine)
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(self, packed: Packed, theta: Params, sent: Sent) -> Trained:

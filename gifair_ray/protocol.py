@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from gifair_ray.federation import Split
 
 Params = npt.NDArray[np.floating]
 Floats = npt.NDArray[np.float64]
+CPU = "cpu"
+"""The torch device of every learner, unless it is asked for another."""
 Report = Literal["local", "received"]
 """A loss that a client sends back with its update: at its local model, or at the received one."""
 
@@ -161,4 +163,13 @@ class Learner(Protocol):
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
         """One shared flat model, or a stack with a row per client."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A learner that can compute elsewhere than on the CPU."""
+
+    def move(self, device: str) -> None:
+        """Compute on this torch device from now on; refuses one that is not there."""
         ...
