@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import ray
 
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import BadInput, RunFailed
 
 TUNING = {
     # Results of up to so many bytes come back with the reply, past the object store: that saves
@@ -63,15 +63,21 @@ def _init(workers: int | None, address: str | None) -> None:
 
 def start_ray(workers: int | None) -> None:
     """Ray on this machine, for as long as this process lasts."""
-    ray.init(
-        address="local",  # of its own, even where somebody else's cluster is running
-        num_cpus=workers,
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        object_store_memory=STORE_BYTES,
-        _system_config=TUNING,
-    )
+    try:
+        ray.init(
+            address="local",  # of its own, even where somebody else's cluster is running
+            num_cpus=workers,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            object_store_memory=STORE_BYTES,
+            _system_config=TUNING,
+        )
+    except Exception as error:  # Ray has no class of its own for it
+        raise RunFailed(
+            f"Ray did not start on this machine: {error} Try again when that is less busy, or "
+            "compute in process with --backend local"
+        ) from error
 
 
 def _check_address(address: str) -> None:
