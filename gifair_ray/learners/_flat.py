@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from gifair_ray.errors import BadInput
 from gifair_ray.learners._device import CPU
-from gifair_ray.protocol import Layout, Params
+from gifair_ray.protocol import Layout
+from gifair_ray.replies import Params
 
 
 class Flat:

@@ -19,7 +19,8 @@ from gifair_ray.federation import SPLITS, Federation, Samples, Split
 from gifair_ray.learners._common import CACHE_BYTES, BoundedCache, check_finite
 from gifair_ray.learners._device import CPU, found, own_generators, seed_generators
 from gifair_ray.learners._flat import Flat
-from gifair_ray.protocol import Evaluated, Params, Report, Trained, TrainJob
+from gifair_ray.protocol import Report, TrainJob
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
