@@ -92,6 +92,7 @@ def main() -> None:
     print(f"  after every round: {saving:.2f} s of {total:.1f} s, {100 * saving / total:.1f} %")
     everybody = w2 | {
         "algorithm": "gifair-per",
+        "weighting": {"lambda_fraction": 0.5},
         "data": w2["data"] | {"clients": personal, "samples": 4},
         "work": {"steps": 1, "batch_size": 4, "schedule": {"lr": 0.01}},
         "sampling": {"scheme": "uniform", "cohort": personal},
