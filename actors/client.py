@@ -20,7 +20,7 @@ from gifair_ray.actors.wire import Result, Sent, pack_results, unpack
 from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
-from gifair_ray.protocol import EvaluateJob, Learner, TrainJob
+from gifair_ray.protocol import CPU, EvaluateJob, Learner, TrainJob
 from gifair_ray.replies import Evaluated, Params
 from gifair_ray.scenario import parse
 
@@ -41,6 +41,8 @@ class RunSpec:
     """Longest random delay before a reply: for tests that results do not depend on timing."""
     faults: str | None = None
     """Folder of faults that shall happen: for tests that results do not depend on those."""
+    device: str = CPU
+    """Of torch."""
 
 
 class ClientActor:
@@ -66,7 +68,7 @@ class ClientActor:
         scenario = parse(unpacked(spec.scenario, spec.files))
         while len(self._runs) >= self.RUNS:
             del self._runs[next(iter(self._runs))]
-        self._runs[spec.run] = (spec, *build_learner(scenario))
+        self._runs[spec.run] = (spec, *build_learner(scenario, spec.device))
         one_torch_thread()
         gc.freeze()  # what is there now stays: looking through it again and again takes long
 
@@ -77,7 +79,8 @@ class ClientActor:
         _, federation, learner = self._runs[spec.run]
         described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
-        return Hello(described, width, Credentials.mine(federation.population.fingerprint()))
+        mine = Credentials.mine(federation.population.fingerprint(), spec.device)
+        return Hello(described, width, mine)
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(

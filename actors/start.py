@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import ray
 
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import BadInput, RunFailed
 
 TUNING = {
     # Results of up to so many bytes come back with the reply, past the object store: that saves
@@ -67,7 +67,9 @@ def _init(workers: int | None, address: str | None) -> None:
 
 def start_ray(workers: int | None) -> None:
     """Ray on this machine, for as long as this process lasts."""
-    with _few_arenas():
+    before = os.environ.get(ARENAS)
+    os.environ.setdefault(ARENAS, "2")  # workers have two pools of free memory, not eight per core
+    try:
         ray.init(
             address="local",  # of its own, even where somebody else's cluster is running
             num_cpus=workers,
@@ -77,16 +79,14 @@ def start_ray(workers: int | None) -> None:
             object_store_memory=STORE_BYTES,
             _system_config=TUNING,
         )
-
-
-@contextlib.contextmanager
-def _few_arenas() -> Iterator[None]:
-    """Processes that are started in here have two pools of free memory, not eight for each core."""
-    before = os.environ.get(ARENAS)
-    os.environ.setdefault(ARENAS, "2")
-    yield
-    if before is None:
-        del os.environ[ARENAS]
+    except Exception as error:  # Ray has no class of its own for it
+        raise RunFailed(
+            f"Ray did not start on this machine: {error} Try again when that is less busy, or "
+            "compute in process with --backend local"
+        ) from error
+    finally:
+        if before is None:
+            del os.environ[ARENAS]
 
 
 def _check_address(address: str) -> None:

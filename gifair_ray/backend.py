@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
-from gifair_ray.protocol import EvaluateJob, Job, Layout, Learner, TrainJobs
+from gifair_ray.protocol import CPU, EvaluateJob, Job, Layout, Learner, Movable, TrainJobs
 from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import Scenario
 
@@ -56,12 +57,19 @@ class Backend(Protocol):
         ...
 
 
-def build_learner(scenario: Scenario) -> tuple[Federation, Learner]:
-    """The clients' side of a scenario: their data, and what trains on it."""
+def build_learner(scenario: Scenario, device: str = CPU) -> tuple[Federation, Learner]:
+    """The clients' side of a scenario: their data, and what trains on it, on a torch device."""
     federation = scenario.data.build(scenario.seed)
     learner = scenario.model.learner(
         federation, scenario.work, scenario.solver, scenario.seed, scenario.weighting.reports
     )
+    if device != CPU:
+        if not isinstance(learner, Movable):
+            raise BadInput(
+                f"device = {device!r}: model.kind = {scenario.model.kind!r} is computed on the "
+                "CPU; leave --device out"
+            )
+        learner.move(device)
     return federation, learner
 
 
@@ -71,8 +79,8 @@ class LocalBackend:
     Uses one torch thread, as every worker does, and gives the caller's number back on closing.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._federation, self._learner = build_learner(scenario)
+    def __init__(self, scenario: Scenario, device: str = CPU) -> None:
+        self._federation, self._learner = build_learner(scenario, device)
         self._models: dict[int, Params] = {}
         self._waiting: dict[int, list[TrainJobs]] = defaultdict(list)
         self._version_of: dict[int, int] = {}

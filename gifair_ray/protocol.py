@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from gifair_ray.federation import Split
 from gifair_ray.replies import Evaluated, Floats, Ints, Params, Trained
 
+CPU = "cpu"
+"""The torch device of every learner, unless it is asked for another."""
 Report = Literal["local", "received"]
 """A loss that a client sends back with its update: at its local model, or at the received one."""
 
@@ -193,4 +195,13 @@ class Learner(Protocol):
 
     def evaluate(self, models: Params, clients: Ints, split: Split) -> Evaluated:
         """One shared flat model, or a stack with a row per client."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A learner that can compute elsewhere than on the CPU."""
+
+    def move(self, device: str) -> None:
+        """Compute on this torch device from now on; refuses one that is not there."""
         ...

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gifair_ray
-from gifair_ray.errors import BadInput, Diverged
+from gifair_ray.errors import BadInput, Diverged, RunFailed
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_on_this_machine")]
 
@@ -166,6 +166,19 @@ def test_an_address_where_no_cluster_is(address, tmp_path):
     assert command.returncode == 2
     assert address in err
     assert len(err.splitlines()) <= 2
+
+
+def test_ray_that_does_not_start_is_told_of(monkeypatch):
+    import ray
+
+    from gifair_ray.actors.start import start_ray
+
+    def init(**options):
+        raise Exception("The node timed out.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RunFailed, match=r"Ray did not start .* timed out\. Try again"):
+        start_ray(1)
 
 
 # Processes

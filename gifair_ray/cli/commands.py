@@ -46,9 +46,9 @@ def resume(arguments: argparse.Namespace) -> None:
 
 COMPUTING = (
     "backend", "workers", "address", "clients_per_actor", "cpus_per_actor", "gpus_per_actor",
-    "checkpoint_s", "checkpoint_rounds",
+    "device", "checkpoint_s", "checkpoint_rounds",
 )  # fmt: skip
-"""Options that say how a run is computed and saved; none of them changes its results."""
+"""Options that say how a run is computed and saved; only the device may change its results."""
 
 
 def computing(arguments: argparse.Namespace) -> dict[str, Any]:
