@@ -29,9 +29,9 @@ def render(
     is the same turned round, a column per label, for narrow terminals; and for everything.
     """
     about = _about(table)
-    legend = columns.LEGEND
-    if about.get("target"):
-        legend += f" Target: an accuracy of {100 * float(about['target']):g} %."
+    shown = [c for c in columns.LABELS if c.name in columns.BRIEF or not brief]
+    shown = [c for c in shown if everything or c.heading]
+    legend = columns.legend(shown, about.get("target", ""))
     out = Table(
         title=f"Last evaluation, split {about['split']}",
         caption=Text("\n".join([legend, *(f"! {note}" for note in _notes(table))])),
@@ -40,8 +40,6 @@ def render(
         padding=0,
         show_edge=False,
     )
-    shown = [c for c in columns.LABELS if c.name in columns.BRIEF or not brief]
-    shown = [c for c in shown if everything or c.heading]
     heads = ["label", "model", "seeds", *(_head(c, everything) for c in shown)]
     rows = [
         [Text(row["label"]), Text(row["model"]), Text(str(row["seeds"]))]

@@ -88,7 +88,9 @@ def test_what_a_page_says_can_be_done(page, tmp_path, monkeypatch, capsys):
             if package and not importlib.util.find_spec(package):
                 continue  # test_export says so, visibly
             do(name)
-        elif all(map(importlib.util.find_spec, re.findall(r"^import (pandas|polars)$", text, re.M))):
+        elif all(
+            map(importlib.util.find_spec, re.findall(r"^import (pandas|polars)$", text, re.M))
+        ):
             exec(compile(text, page, "exec"), {})
     for name in (n for what, n, _ in steps(page) if what == "file" and n.endswith(".py")):
         sys.modules.pop(name.removesuffix(".py"), None)

@@ -185,7 +185,7 @@ def test_many_settings_are_shown_page_by_page():
         assert pages_ == ["1–12", "13–14"]
         assert {plot["when"]["settings"] for plot in told[name]["plots"]} == set(pages_)
     assert told["timeline"]["notes"] == ["Of 2 further settings there is no timeline here."]
-    assert len(told["cost"]["plots"][0]["figure"]["data"]) == 15
+    assert len(told["cost"]["plots"][0]["figure"]["data"]) == 16
 
 
 def test_every_client_a_group_of_its_own(tmp_path):
