@@ -128,8 +128,9 @@ def list_all(arguments: argparse.Namespace) -> None:
     room = shutil.get_terminal_size((sys.maxsize, 0)).columns  # a file takes lines of any length
 
     def tell(line: str, indent: int = 2) -> None:
-        indents = {"initial_indent": "  ", "subsequent_indent": " " * indent}
-        print(textwrap.fill(line, room, break_on_hyphens=False, **indents))
+        first, others = "  ", " " * indent
+        print(textwrap.fill(line, room, break_on_hyphens=False,
+                            initial_indent=first, subsequent_indent=others))  # fmt: skip
 
     print("scenarios (gifair run NAME)")
     width = max(map(len, names()))
