@@ -244,7 +244,7 @@ DRAWN = """((section) => [...section.querySelectorAll(VISIBLE)].map((box) => ({
     const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
       && a.top < b.bottom - 1 && b.top < a.bottom - 1;
     const plot = box.querySelector(".bglayer rect, .cartesianlayer .gridlayer");
-    for (const kind of [".xtick text", ".ytick text", ".legendtext"]) {
+    for (const kind of [".xtick text", ".ytick text", ".legendtext", ".textpoint text"]) {
       const all = boxes(kind);
       all.forEach((one, i) => all.slice(i + 1).forEach((other) => {
         if (meet(one.at, other.at)) hits.push([kind, one.text, other.text]);
