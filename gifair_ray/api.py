@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from gifair_ray.errors import BadInput
 from gifair_ray.folder import clear_unfinished, finished, read_models, refuse_if_taken
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Params
 from gifair_ray.results import MANIFEST, read_manifest, read_table
 from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
 from gifair_ray.scenario import Scenario

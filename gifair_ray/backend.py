@@ -10,20 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from gifair_ray.federation import Population
-from gifair_ray.protocol import (
-    Evaluated,
-    EvaluateJob,
-    Job,
-    Layout,
-    Learner,
-    Params,
-    Reply,
-    Trained,
-    TrainJob,
-)
+from gifair_ray.protocol import EvaluateJob, Job, Layout, Learner, TrainJobs
+from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -56,24 +47,13 @@ class Backend(Protocol):
         """Begin, or remember, work whose results will be collected later."""
         ...
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
-        """The results of these jobs, in their order: a Reply or an Evaluated each."""
+    def collect(self, ids: Sequence[int]) -> Results:
+        """What these jobs came to."""
         ...
 
     def close(self) -> None:
         """Stop and release everything. May be called twice."""
         ...
-
-
-def split_replies(jobs: Sequence[TrainJob], trained: Trained) -> dict[int, Reply]:
-    """A stack of replies, job by job."""
-    own = [None] * len(jobs) if trained.personal is None else trained.personal
-    return {
-        job.id: Reply(
-            trained.models[i], float(trained.loss_local[i]), float(trained.loss_received[i]), own[i]
-        )
-        for i, job in enumerate(jobs)
-    }
 
 
 def build_learner(scenario: Scenario) -> tuple[Federation, Learner]:
@@ -94,10 +74,10 @@ class LocalBackend:
     def __init__(self, scenario: Scenario) -> None:
         self._federation, self._learner = build_learner(scenario)
         self._models: dict[int, Params] = {}
-        self._waiting: dict[int, list[TrainJob]] = defaultdict(list)
-        self._evaluations: dict[int, EvaluateJob] = {}
+        self._waiting: dict[int, list[TrainJobs]] = defaultdict(list)
         self._version_of: dict[int, int] = {}
-        self._done: dict[int, Any] = {}
+        self._evaluations: dict[int, EvaluateJob] = {}
+        self._done: Found = {}
         self._threads = one_torch_thread()
 
     def __enter__(self) -> Self:
@@ -124,24 +104,25 @@ class LocalBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if isinstance(job, TrainJob):
-                self._waiting[job.message.version].append(job)
-                self._version_of[job.id] = job.message.version
-            else:
+            if isinstance(job, EvaluateJob):
                 self._evaluations[job.id] = job
+            else:
+                self._waiting[job.version].append(job)
+                self._version_of.update(dict.fromkeys(job.ids.tolist(), job.version))
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
+    def collect(self, ids: Sequence[int]) -> Results:
         for job_id in ids:
             if job_id in self._evaluations:
                 self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
             elif job_id not in self._done:
                 version = self._version_of[job_id]
-                jobs = self._waiting.pop(version)
-                trained = self._learner.train(self._models[version], jobs)
-                self._done |= split_replies(jobs, trained)
-                for job in jobs:
-                    del self._version_of[job.id]
-        return [self._done.pop(job_id) for job_id in ids]
+                jobs = TrainJobs.joined(self._waiting.pop(version))
+                done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
+                numbers = jobs.ids.tolist()
+                self._done.update(dict.fromkeys(numbers, done))
+                for number in numbers:
+                    del self._version_of[number]
+        return Results(dict(zip(ids, map(self._done.pop, ids), strict=True)))
 
     def _evaluate(self, job: EvaluateJob) -> Evaluated:
         models = self._models[job.version] if job.models is None else job.models

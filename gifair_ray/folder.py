@@ -27,7 +27,8 @@ from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
 from gifair_ray.files import write_text, writing
 from gifair_ray.inputs import inputs
-from gifair_ray.protocol import Layout, Params
+from gifair_ray.protocol import Layout
+from gifair_ray.replies import Params
 from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
 from gifair_ray.tables import TABLES

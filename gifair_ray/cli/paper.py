@@ -94,7 +94,7 @@ def _seconds_per_run(scenario: Scenario) -> float:
     import numpy as np
 
     from gifair_ray.backend import LocalBackend
-    from gifair_ray.protocol import Message, TrainJob
+    from gifair_ray.protocol import Message, TrainJob, TrainJobs
 
     with LocalBackend(scenario) as backend:
         described = backend.describe()
@@ -102,7 +102,8 @@ def _seconds_per_run(scenario: Scenario) -> float:
         typical = int(np.argsort(sizes)[len(sizes) // 2])
         backend.publish(0, described.initial)
         for ordinal in (0, 1):  # the first also makes the data
-            backend.submit([TrainJob(ordinal, typical, ordinal, Message(0, 0.0, 0.0))])
+            job = TrainJob(ordinal, typical, ordinal, Message(0, 0.0, 0.0))
+            backend.submit([TrainJobs.of([job])])
             began = time.perf_counter()
             backend.collect([ordinal])
         seconds = time.perf_counter() - began

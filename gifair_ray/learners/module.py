@@ -28,7 +28,8 @@ from gifair_ray import draws
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import SPLITS, Federation, Samples, Split
 from gifair_ray.learners._common import CACHE_BYTES, BoundedCache, check_finite
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
+from gifair_ray.protocol import Layout, Report, TrainJob
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
