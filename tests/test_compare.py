@@ -371,6 +371,10 @@ def test_terminal_tables_tell_groups_and_pairs(two):
     assert "too_s" in groups
     assert "offli" not in groups  # which never happened
     assert "Fed|Avg" in groups
+    narrow = shown(render_groups(compare_by_group(two), narrow=True), 80)
+    for heading in re.findall(r"[a-z_.-]+", groups.partition("─")[0].partition("waste")[2]):
+        assert heading in narrow, heading  # none is cut off
+    assert max(map(len, narrow.splitlines())) <= 80
     assert "Against Fed|Avg & 100 %, seed by seed" in shown(render_paired(pairs(two)))
     everything = shown(render(compare(two), everything=True), 100)
     for column in LABELS:
