@@ -5,8 +5,7 @@ Every function returns a `plotly.graph_objects.Figure` that can be changed, show
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -90,14 +89,12 @@ def participation(table: pa.Table, weight: str = "weight_ratio", height: int = 3
             },
         )
     if len(labels) <= NUMBERED and not many:
-        _add_numbers(
-            made,
-            [
-                (row[weight], row[what] * factor, labels.index(row["label"]) + 1)
-                for row in table.to_pylist()
-                if row[weight] is not None and row[what] is not None
-            ],
-        )
+        marks = [
+            (row[weight], row[what] * factor, labels.index(row["label"]) + 1)
+            for row in table.to_pylist()
+            if row[weight] is not None and row[what] is not None
+        ]
+        _add_numbers(made, marks, [1.0], [])
     made.add_vline(x=1, line={"color": GREY, "dash": "dot", "width": 1})
     return made
 
@@ -139,54 +136,63 @@ def pareto(table: pa.Table, cost: str = "virtual_hours", height: int = 420) -> g
             error_x=_bar(row[f"{cost}_sd"], scale), error_y=_bar(row[f"{column}_sd"], factor),
             hovertemplate="%{fullData.name}<br>%{y:.3g} at %{x:.3g}<extra></extra>",
         )  # fmt: skip
-    deviation = max((row[f"{column}_sd"] or 0.0 for row in rows), default=0.0)
-    _add_numbers(made, marks, 2 * deviation * factor)
+    _add_numbers(made, marks, _ends(rows, cost, scale), _ends(rows, column, factor))
     return made
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], column: str, factor: float) -> list[float]:
+    """Where the bars of one standard deviation end."""
+    known = [row for row in rows if row[column] is not None]
+    bars = [(row[column], row[f"{column}_sd"] or 0.0) for row in known]
+    return [(mean + end * sd) * factor for mean, sd in bars for end in (-1, 1)]
 
 
 def _bar(sd: float | None, factor: float) -> dict[str, Any]:
     return {"visible": bool(sd), "array": [(sd or 0.0) * factor], "color": GREY, "thickness": 1}
 
 
+NEAR_X, NEAR_Y = 0.15, 0.07  # of an axis: texts that are nearer would meet on a phone
 Mark = tuple[float, float, int]
 """Where a mark is, and its number."""
 
 
-def _add_numbers(made: go.Figure, marks: Sequence[Mark], taller: float = 0.0) -> None:
-    """The numbers of marks beside them; marks that lie on each other have one text together.
+def _add_numbers(
+    made: go.Figure, marks: Sequence[Mark], xs: Sequence[float], ys: Sequence[float]
+) -> None:
+    """The numbers of marks, to the right of them; marks that lie together have one text.
 
-    `taller` is by how much the y axis reaches further than the marks do.
+    `xs` and `ys` are what the axes show beside the marks, such as the ends of bars.
     """
     if not marks:
         return
-    xs, ys = [x for x, _, _ in marks], [y for _, y, _ in marks]
-    wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) + taller or 1.0
-    texts = [[mark] for mark in sorted(marks, key=lambda mark: (-mark[1], mark[0]))]
-
-    def meet(one: list[Mark], other: list[Mark]) -> bool:
-        apart = abs(one[0][0] - other[0][0]) / wide, abs(_height(one) - _height(other)) / high
-        return apart[0] < 0.15 and apart[1] < 0.08  # the size of a text in a small figure
-
-    while pair := next((p for p in combinations(texts, 2) if meet(*p)), None):
-        texts = [text for text in texts if text not in pair] + [pair[0] + pair[1]]
-    middle = (max(xs) + min(xs)) / 2
+    left, right = (end([*xs, *(x for x, _, _ in marks)]) for end in (min, max))
+    wide = right - left or abs(right) or 1.0
+    all_ys = [*ys, *(y for _, y, _ in marks)]
+    high = max(all_ys) - min(all_ys) or 1.0
+    texts: list[list[Mark]] = []
+    for mark in sorted(marks, key=lambda mark: (-mark[1], mark[0])):
+        near = (
+            text
+            for text in texts
+            if abs(text[0][0] - mark[0]) < NEAR_X * wide and text[-1][1] - mark[1] < NEAR_Y * high
+        )
+        found = next(near, None)
+        if found is None:
+            texts.append([mark])
+        else:
+            found.append(mark)
     made.add_scatter(
-        x=[text[0][0] for text in texts],
-        y=[_height(text) for text in texts],
+        x=[max(x for x, _, _ in text) for text in texts],
+        y=[(text[0][1] + text[-1][1]) / 2 for text in texts],
         text=[_listed(sorted(number for _, _, number in text)) for text in texts],
-        textposition=["top left" if t[0][0] > middle else "top right" for t in texts],
-        mode="text", textfont={"size": 11}, hoverinfo="skip", showlegend=False, cliponaxis=False,
+        textposition="top right", mode="text", textfont={"size": 11}, hoverinfo="skip",
+        showlegend=False, cliponaxis=False,
     )  # fmt: skip
-
-
-def _height(text: Sequence[Mark]) -> float:
-    """Where a text of marks stands."""
-    heights = [y for _, y, _ in text]
-    return (min(heights) + max(heights)) / 2
+    made.update_xaxes(range=[left - 0.06 * wide, right + 0.2 * wide])  # room for the last text
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """1, 2, 3, 7 as "1–3, 7"; with room to the mark on either side."""
+    """1, 2, 3, 7 as "1–3, 7"; with room for the mark before it."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:
@@ -194,4 +200,4 @@ def _listed(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     told = [f"{p[0]}–{p[-1]}" if len(p) > 2 else ", ".join(map(str, p)) for p in parts]
-    return f"\u2002\u2002{', '.join(told)}\u2002\u2002"
+    return f"\u2002\u2002{', '.join(told)}"
