@@ -2,7 +2,7 @@
 
 import gifair_ray
 run = gifair_ray.run("quickstart.toml", sets=["stop.rounds=20"], backend="local")
-run.table("groups").to_pandas()
+run.table("groups").to_pylist()
 """
 
 from __future__ import annotations

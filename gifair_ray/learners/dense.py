@@ -187,10 +187,9 @@ class DenseLearner:
         whole = stack = self._copies(self._stack(start), clients)
         anchor = self._stack(theta) if mu else []
         index = torch.from_numpy(plan.index)
-        scale = (plan.rates * (1.0 + tilts)[:, None] / plan.counts).astype(
-            self._dtype
-        )  # η m_k/rows
-        scales = torch.from_numpy(plan.filled * scale[:, :, None])[:, :, :, None].unbind(1)
+        scale = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
+        scale = plan.filled * scale.astype(self._dtype)[:, :, None]
+        scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
         pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))[:, :, None, None]  # η μ
         minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
         active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()  # how many do a step
