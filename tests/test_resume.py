@@ -515,9 +515,10 @@ def test_a_driver_that_is_killed_at_a_random_moment(backend, moment, tmp_path):
         _wait_until_it_writes(command, tmp_path / "run")
         time.sleep(seconds)
         command.kill()
-        command.communicate()
+        _, err = command.communicate()
         if command.returncode == -signal.SIGKILL:
             break
+        assert command.returncode == 0, err
         shutil.rmtree(tmp_path / "run")
         seconds /= 2
     begun = list((tmp_path / "run" / "checkpoints").glob("*.json"))
