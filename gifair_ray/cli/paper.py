@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from gifair_ray.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from gifair_ray.experiments import Experiment
     from gifair_ray.scenario import Scenario
     from gifair_ray.scenarios.load import Study
@@ -69,8 +71,11 @@ def _plan(name: str, arguments: argparse.Namespace, out: Path) -> Plan:
         table_for(experiment, table, arguments.data, arguments.budget)
         | {"name": experiment.scenario}
     )
-    coarse = arguments.budget != "paper"
-    tuning = plan(base, experiment.algorithms, 1, coarse)
+    tried, coarse = base, arguments.budget != "paper"
+    if arguments.budget == "small":
+        half = {"rounds": experiment.rounds // 2}
+        tried = base.model_copy(update={"stop": base.stop.model_copy(update=half)})
+    tuning = plan(tried, experiment.algorithms, 1, coarse)
     if arguments.budget == "smoke":  # one candidate each: the way is tested, not the choice
         first = {s.algorithm: (label, s) for label, s in reversed(tuning.runs)}
         tuning = type(tuning)(tuning.name, tuple(reversed(first.values())))
@@ -125,13 +130,13 @@ def _run(one: Plan, arguments: argparse.Namespace) -> None:
 
     from gifair_ray.analysis import load
     from gifair_ray.analysis import paper as tables
-    from gifair_ray.cli.tune import choices, run_batch_shown, settle, write_choice
-    from gifair_ray.grids import BASELINE, setting
+    from gifair_ray.cli.tune import run_batch_shown, settle, write_choice
+    from gifair_ray.grids import BASELINE
 
     experiment = one.experiment
     table = settle(one.tuning, run_batch_shown(one.tuning, one.out / "tuning", arguments))
     write_choice(table, one.base, one.seeds, one.out / "tuning")
-    chosen = choices(table)
+    chosen, told = _settings(table)
     study = _final(one, chosen)
     runs = run_batch_shown(study, one.out / "runs", arguments)
     if failed := [run for run in runs if run.error is not None]:
@@ -152,7 +157,6 @@ def _run(one: Plan, arguments: argparse.Namespace) -> None:
         rows = [*groups, "discrepancy", "mean"]
     result = tables.paper_table(found, rows, experiment.paper)
     verdict = tables.verdicts(found, BASELINE, "discrepancy" if groups else "std corrected")
-    told = {algorithm: setting(changes) for algorithm, changes in chosen.items()}
     text = f"## {experiment.table}\n\n{tables.markdown(result, verdict, told)}"
     feather.write_feather(result, one.out / "table.arrow", compression="uncompressed")
     (one.out / "table.md").write_text(text, encoding="utf-8")
@@ -162,25 +166,40 @@ def _run(one: Plan, arguments: argparse.Namespace) -> None:
     print(f"{one.out}/table.md, table.arrow; more: gifair compare {one.out / 'runs'}\n")
 
 
+def _settings(table: pa.Table) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+    """What every algorithm is run with, as changes and in words.
+
+    That is its choice. Where none of its candidates was as accurate as FedAvg the rule would run
+    FedAvg again: the most accurate of them says more, and has a dagger.
+    """
+    from gifair_ray.grids import candidates, setting
+
+    chosen: dict[str, Mapping[str, Any]] = {}
+    told = {}
+    rows = table.to_pylist()
+    for row in [row for row in rows if row["chosen"]]:
+        name = row["algorithm"]
+        by_setting = {setting(changes): changes for changes in candidates(name)}
+        if row["flagged"]:
+            tried = [r for r in rows if r["setting"] in by_setting and r["algorithm"] == name]
+            row = max(tried, key=lambda r: r["accuracy"] or 0.0) | {"flagged": True}
+        chosen[name] = by_setting[row["setting"]]
+        told[name] = row["setting"] + " †" * row["flagged"]
+    return chosen, told
+
+
 def _final(one: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Study:
-    """All algorithms with their chosen settings; FedAvg keeps local models; GIFAIR's rank modes."""
-    from gifair_ray.scenario import parse
-    from gifair_ray.scenarios.change import vary
+    """All algorithms with their settings; FedAvg keeps local models; GIFAIR's rank modes."""
+    from gifair_ray.cli.tune import over_seeds
     from gifair_ray.scenarios.load import Study
 
-    changes: dict[str, Mapping[str, Any]] = {}
-    for algorithm, settings in chosen.items():
-        changes[algorithm] = settings
-    changes["fedavg"] = {"algorithm": "fedavg", "solver": {"keep": True}}
-    if "weighting" in chosen.get("gifair-global", {}):
-        own = chosen["gifair-global"]
-        for label, mode in ((RECEIVED, "received"), (EXACT, "exact")):
-            changes[label] = {**own, "weighting": {**own["weighting"], "ranks": mode}}
-    runs = []
+    changes = dict(chosen) | {"fedavg": {"algorithm": "fedavg", "solver": {"keep": True}}}
+    own = chosen["gifair-global"]
+    for label, mode in ((RECEIVED, "received"), (EXACT, "exact")):
+        changes[label] = {**own, "weighting": {**own["weighting"], "ranks": mode}}
+    runs: list[tuple[str, Scenario]] = []
     for label, settings in changes.items():
-        first = parse(vary(one.base.table(), settings))
-        for seed in range(one.base.seed, one.base.seed + one.seeds):
-            runs.append((label, first.model_copy(update={"seed": seed})))
+        runs += over_seeds(label, one.base, settings, one.seeds)
     return Study(one.name, tuple(runs))
 
 
@@ -188,17 +207,13 @@ def _sensitivity(one: Plan, arguments: argparse.Namespace) -> None:
     """The paper's figure: accuracies of the groups (or mean and std) against λ/λ_max."""
     from gifair_ray.analysis import load
     from gifair_ray.analysis.lambda_plot import sensitivity
-    from gifair_ray.cli.tune import run_batch_shown
-    from gifair_ray.scenario import parse
-    from gifair_ray.scenarios.change import vary
+    from gifair_ray.cli.tune import over_seeds, run_batch_shown
     from gifair_ray.scenarios.load import Study
 
-    runs = []
-    for fraction in LAMBDAS:
+    runs: list[tuple[str, Scenario]] = []
+    for fraction in LAMBDAS[:: 3 if arguments.budget == "small" else 1]:
         change = {"algorithm": "gifair-global", "weighting": {"lambda_fraction": fraction}}
-        first = parse(vary(one.base.table(), change))
-        for seed in range(one.base.seed, one.base.seed + one.seeds):
-            runs.append((f"{fraction:g}", first.model_copy(update={"seed": seed})))
+        runs += over_seeds(f"{fraction:g}", one.base, change, one.seeds)
     done = run_batch_shown(Study(one.name, tuple(runs)), one.out / "sensitivity", arguments)
     if failed := [run for run in done if run.error is not None]:
         raise RunFailed(f"{one.name}, λ/λ_max = {failed[0].label}: {failed[0].error}")
