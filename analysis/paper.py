@@ -180,6 +180,8 @@ def _told(record: Mapping[str, float | None]) -> str:
 def pairs_markdown(runs: Figures, baseline: str, rows: Sequence[str]) -> str:
     """Every algorithm less FedAvg, seed by seed; personal models less FedAvg's own local ones."""
     lines = [f"| | {' | '.join(rows)} |", "|---" + "|---:" * len(rows) + "|"]
+    levels = [float(np.mean([one[row] for one in runs[baseline].values()])) for row in rows]
+    lines.append(f"| {baseline} | {' | '.join(_rounded(level) for level in levels)} |")
     for against in (baseline, LAST_LOCAL):
         for algorithm in runs:
             if algorithm in (baseline, against) or against not in runs:
@@ -195,6 +197,10 @@ def _change(mean: float, low: float, high: float) -> str:
     digits = 3 if max(abs(mean), high - low) < 1 else 1
     told = f"{mean:+.{digits}f}"
     return told if math.isinf(low) else f"{told} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 1 else f"{value:.1f}"
 
 
 def means_markdown(runs: Figures, rows: Sequence[str]) -> str:

@@ -29,6 +29,9 @@ def reweighting(run: RunTables) -> dict[str, float]:
     training loss of a local model as a share of that at the model received, in the second half of
     the rounds; of audited rounds, and only where clients report their loss after training.
     """
+    rounds = run.table("rounds")
+    if not len(rounds) or rounds["lam"].null_count:
+        return dict.fromkeys(NAMES, math.nan)
     wrong = rank_quality(run)["wrong_signs"].drop_null()
     work = run.table("dispatches")
     tilts = np.abs(work["tilt"].to_numpy())
@@ -54,7 +57,7 @@ def _left(run: RunTables) -> float:
     work = work.filter(pc.is_valid(work["loss_local"]))
     if not len(work) or not len(ranks):
         return math.nan
-    late = pc.greater_equal(ranks["version"], pc.divide(pc.max(ranks["version"]), 2))
+    late = pc.greater(pc.multiply(ranks["version"], 2), pc.max(ranks["version"]))
     ranks = ranks.filter(late)
     exact = {
         (version, group): loss

@@ -7,6 +7,7 @@ import math
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
+from by_hand import table as rows_of
 
 from gifair_ray.analysis import RunTables
 from gifair_ray.analysis import paper as tables
@@ -86,6 +87,7 @@ def test_differences_are_taken_seed_by_seed_and_from_fedavgs_own_local_models():
     )
     half = 12.706 * 1  # Student's t with one degree of freedom times the standard error
     assert text.splitlines()[2:] == [
+        "| fedavg | 60.0 |",
         f"| gifair-per − fedavg | +3.0 [{3 - half:+.1f}, {3 + half:+.1f}] |",
         f"| {tables.LAST_LOCAL} − fedavg | +3.0 [+3.0, +3.0] |",
         f"| gifair-per − {tables.LAST_LOCAL} | +0.0 [{-half:+.1f}, {half:+.1f}] |",
@@ -114,33 +116,31 @@ def test_what_no_candidate_is_as_accurate_as_fedavg_for_is_run_with_the_most_acc
     assert told == {"fedavg": "", "term": "t = 1 †", "q-ffl": "q = 0.1"}
 
 
+def test_a_run_without_ranks_has_no_reweighting():
+    run = RunTables.of({"rounds": rows_of("rounds", [{"round": 1}])})
+    assert all(math.isnan(value) for value in reweighting(run).values())
+
+
 def test_the_reweighting_of_a_run_by_hand():
     """Three clients in two groups: p |A| is 0.5 for the lone one, 0.5 and 1.0 for the others."""
-    run = RunTables.of(
-        {
-            "rounds": pa.table({"round": [1, 2], "lam": [0.3, 0.3], "lam_max": [0.6, 0.6]}),
-            "clients": pa.table({"client": [0, 1, 2], "group": [0, 1, 1], "p": [0.5, 0.25, 0.5]}),
-            "dispatches": pa.table(
-                {
-                    "version": [0, 1, 1],
-                    "client": [0, 0, 2],
-                    "tilt": [0.0, 0.5, -0.25],
-                    "loss_local": [9.0, 1.0, 0.5],
-                }
-            ),
-            "ranks": pa.table(
-                {
-                    "version": [0, 0, 1, 1],
-                    "group": [0, 1, 0, 1],
-                    "L_used": [None, None, 2.0, 1.0],
-                    "L_exact": [3.0, 3.0, 2.0, 4.0],
-                    "r_used": [0.0, 0.0, 1.0, -1.0],
-                }
-            ),
-        }
-    )
-    found = reweighting(run)
-    assert found["cap"] == pytest.approx(100 * 0.5 * 1.0)  # f = 0.5, and the median client has 0.5
+    work = [(0, 0, 0.0, 9.0), (1, 0, 0.5, 1.0), (1, 2, -0.25, 0.5)]
+    audits = [(0, 0, None, 3.0), (0, 1, None, 3.0), (1, 0, 2.0, 2.0), (1, 1, 1.0, 4.0)]
+    tables = {
+        "rounds": [{"round": c, "lam": 0.3, "lam_max": 0.6} for c in (1, 2)],
+        "clients": [
+            {"client": k, "group": group, "p": p}
+            for k, group, p in ((0, 0, 0.5), (1, 1, 0.25), (2, 1, 0.5))
+        ],
+        "dispatches": [
+            dict(zip(("version", "client", "tilt", "loss_local"), row, strict=True)) for row in work
+        ],
+        "ranks": [
+            {"version": v, "group": i, "L_used": used, "L_exact": exact, "r_used": 0.0}
+            for v, i, used, exact in audits
+        ],
+    }
+    found = reweighting(RunTables.of({name: rows_of(name, rows) for name, rows in tables.items()}))
+    assert found["cap"] == pytest.approx(50)  # f = 0.5; the median client's p |A| is the smallest
     assert found["sent"] == pytest.approx(25)
     assert found["wrong signs"] == pytest.approx(50)  # unknown but tied: right; then opposite
     assert found["loss left"] == pytest.approx(100 * 1.5 / 6)  # of the second round alone
