@@ -25,18 +25,22 @@ def sensitivity(runs: Mapping[float, Sequence[RunTables]], grouped: bool) -> Fig
         for name in (per_run := [_figures(run, grouped) for run in runs[fraction]])[0]:
             curves.setdefault(name, []).append([100 * one[name] for one in per_run])
     figure = Figure(figsize=(5.0, 3.6), layout="constrained")
-    axes = figure.add_subplot()
+    panels = figure.subplots(1 if grouped else len(curves), sharex=True, squeeze=False)[:, 0]
     for i, (name, values) in enumerate(curves.items()):
         mean = [float(np.mean(v)) for v in values]
         spread = [float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for v in values]
+        axes = panels[0 if grouped else i]
+        beside = 0.006 * (2 * i - len(curves) + 1) * grouped  # so that bars can be told apart
+        at = [fraction + beside for fraction in fractions]
         axes.errorbar(
-            fractions, mean, spread, label=name, color=COLOURS[i % len(COLOURS)],
+            at, mean, spread, label=name, color=COLOURS[i % len(COLOURS)],
             marker=MARKERS[i % len(MARKERS)], markersize=5, capsize=3, linewidth=1.5,
         )  # fmt: skip
-    axes.set_xlabel("λ / λ_max")
-    axes.set_ylabel("test accuracy, %")
-    axes.grid(alpha=0.3, linewidth=0.5)
-    axes.legend(frameon=False, loc="best")
+        axes.set_ylabel("test accuracy, %" if grouped else f"{name}, %")
+        axes.grid(alpha=0.3, linewidth=0.5)
+    if grouped:
+        panels[0].legend(frameon=False, loc="best")
+    panels[-1].set_xlabel(r"$\lambda\,/\,\lambda_{\max}$")
     return figure
 
 
@@ -44,8 +48,8 @@ def _figures(run: RunTables, grouped: bool) -> dict[str, float]:
     found = accuracies(run, "test", personal=False)
     if not grouped:
         return {
-            "mean over clients": measures.mean_accuracy(found.accuracy),
-            "deviation over clients": measures.corrected_deviation(found.accuracy, found.samples),
+            "mean accuracy": measures.mean_accuracy(found.accuracy),
+            "std over clients": measures.corrected_deviation(found.accuracy, found.samples),
         }
     means = measures.group_means(found.accuracy, found.group)
     return {

@@ -212,3 +212,9 @@ def means_markdown(runs: Figures, rows: Sequence[str]) -> str:
             cells = ["" if math.isnan(mean) else f"{mean:.1f}" for mean in means]
             lines.append(f"| {algorithm} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def fallbacks(runs: Figures) -> str:
+    """Of every algorithm with personal models, how many clients have none: means over seeds."""
+    each = {a: [one["fallbacks"] for one in runs[a].values()] for a in PERSONAL if a in runs}
+    return ", ".join(f"{a} {np.mean(n):.1f}" for a, n in each.items())

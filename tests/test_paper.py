@@ -32,6 +32,16 @@ def test_every_experiment_runs_from_tuning_to_its_table(name, tmp_path, monkeypa
     assert feather.read_table(tmp_path / "out" / name / "table.arrow") == table
 
 
+@pytest.mark.parametrize("name", ["femnist-skewed", "shakespeare-gender"])
+def test_the_figure_over_lambda(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["paper", "--experiment", name, "--budget", "smoke", "--backend", "local", "--quiet"]
+    assert main([*command, "--sensitivity", "--out", "out"]) == 0
+    folder = tmp_path / "out" / name
+    assert (folder / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
+    assert {f.name for f in (folder / "sensitivity").iterdir()} == {"0-seed0", "0.9-seed0"}
+
+
 def test_the_discrepancy_beside_ours_is_the_one_that_follows_from_the_papers_rows():
     figures = {1: {"capitals": 1.0, "lowercase": 2.0, "both": 3.0, "discrepancy": 2.0}}
     names = ("gifair-global", "ditto")

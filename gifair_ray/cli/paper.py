@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gifair_ray.scenarios.load import Study
 
 LAMBDAS = tuple(i / 10 for i in range(10))
+STEPS = {"smoke": 9, "small": 3, "paper": 1}
+"""Of the λ/λ_max, every so many are tried for the figure."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,6 @@ def paper(arguments: argparse.Namespace) -> None:
     from gifair_ray.imports.sources import make_table
     from gifair_ray.parts import nearest
 
-    if arguments.budget == "smoke" and arguments.sensitivity:
-        raise BadInput("--sensitivity needs at least --budget small")
     names = arguments.experiment or list(EXPERIMENTS)
     out = Path(arguments.out or Path("runs") / f"paper-{arguments.data}-{arguments.budget}")
     if unknown := [name for name in names if name not in EXPERIMENTS]:
@@ -200,18 +200,11 @@ Seed by seed, with 95 % intervals:
 The re-weighting, in %:
 
 {tables.means_markdown(found, NAMES)}
-Clients without a personal model of their own: {_fallbacks(found)}.
+Clients without a personal model of their own: {tables.fallbacks(found)}.
 """
     feather.write_feather(result, one.out / "table.arrow", compression="uncompressed")
     (one.out / "table.md").write_text(text, encoding="utf-8")
     return text
-
-
-def _fallbacks(found: Mapping[str, Mapping[int, Mapping[str, float]]]) -> str:
-    from gifair_ray.analysis.paper import PERSONAL
-
-    each = {a: [one["fallbacks"] for one in found[a].values()] for a in PERSONAL if a in found}
-    return ", ".join(f"{a} {sum(n) / len(n):.1f}" for a, n in each.items())
 
 
 def settings(table: pa.Table) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
@@ -259,7 +252,7 @@ def _sensitivity(one: Plan, arguments: argparse.Namespace) -> None:
     from gifair_ray.scenarios.load import Study
 
     runs: list[tuple[str, Scenario]] = []
-    for fraction in LAMBDAS[:: 3 if arguments.budget == "small" else 1]:
+    for fraction in LAMBDAS[:: STEPS[arguments.budget]]:
         change = {"algorithm": "gifair-global", "weighting": {"lambda_fraction": fraction}}
         runs += over_seeds(f"{fraction:g}", one.base, change, one.seeds)
     done = run_batch_shown(Study(one.name, tuple(runs)), one.out / "sensitivity", arguments)
