@@ -25,10 +25,10 @@ run: .venv/installed
 	$(BIN)/gifair run quickstart
 
 test: .venv/installed
-	$(BIN)/pytest -m "not nightly"
+	$(BIN)/pytest -rs -m "not nightly"
 
 nightly: .venv/installed
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -rs
 
 matrix: .venv/installed
 	cd tests && ../$(BIN)/python matrix.py

@@ -26,6 +26,7 @@ from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.folder import RunFolder
 from gifair_ray.preflight import Needs, Node, check_places
+from gifair_ray.protocol import CPU
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving
 
@@ -44,6 +45,8 @@ class Cluster:
     clients_per_actor: int | None
     on_this_machine: bool
     """Whether no other machine can join it."""
+    device: str = CPU
+    """Of torch, on which client actors compute."""
 
     def new_server(self) -> None:
         """Another server, with the same client actors."""
@@ -63,7 +66,7 @@ class Cluster:
         """Begin a run, or go on with one; with delays and faults on purpose, for tests."""
         shipment = ship(scenario, contents=not self.on_this_machine)
         run, here, data = uuid.uuid4().hex, str(Path.cwd()), os.environ.get(DATA_DIR)
-        spec = RunSpec(run, scenario.table(), here, data, shipment, delay_s, faults)
+        spec = RunSpec(run, scenario.table(), here, data, shipment, delay_s, faults, self.device)
         session = RaySession(self, spec, folder.resolve() if folder is not None else None, saving)
         session.begin()
         return session
@@ -147,6 +150,7 @@ def cluster(
     population: int | None = None,
     cpus_per_actor: float | None = None,
     gpus_per_actor: float = 0.0,
+    device: str = CPU,
 ) -> Iterator[Cluster]:
     """Actors for as long as the block lasts; then all that was started here is stopped.
 
@@ -164,7 +168,7 @@ def cluster(
         options = {"num_cpus": share, "num_gpus": gpus_per_actor}
         actors += [new_client(options) for _ in range(n)]
         _wait_for_room(actors, share)
-        found = Cluster(None, list(actors), options, clients_per_actor, ours)
+        found = Cluster(None, list(actors), options, clients_per_actor, ours, device)
         found.new_server()
         try:
             yield found

@@ -14,6 +14,7 @@ from importlib import metadata
 
 from gifair_ray.backend import Description
 from gifair_ray.errors import BadInput
+from gifair_ray.protocol import CPU
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Credentials:
     capability: str = field(metadata={"called": "CPU capability"})
     threads: int = field(metadata={"called": "torch threads"})
     data: str = field(metadata={"called": "data fingerprint"})
+    device: str = field(metadata={"called": "torch device"})
     host: str = field(compare=False, metadata={"called": "host"})
 
     @staticmethod
-    def mine(data: str) -> Credentials:
+    def mine(data: str, device: str = CPU) -> Credentials:
         """Those of this process."""
         version, capability, threads = metadata.version("torch"), platform.machine(), 1
         if "torch" in sys.modules:  # some models do without
@@ -39,6 +41,10 @@ class Credentials:
             version = f"{torch.__version__} ({str(torch.version.git_version)[:8]})"
             capability = torch.backends.cpu.get_cpu_capability()
             threads = torch.get_num_threads()
+        if device != CPU:
+            from gifair_ray.learners._device import described
+
+            device = described(device)
         return Credentials(
             metadata.version("gifair-ray"),
             platform.python_version(),
@@ -47,6 +53,7 @@ class Credentials:
             capability,
             threads,
             data,
+            device,
             socket.gethostname(),
         )
 

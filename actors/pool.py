@@ -1,9 +1,10 @@
 """Many clients on few actors: the backend that hands jobs to client actors.
 
 The default is one long-lived actor per core, which plays any client. With `clients_per_actor`
-every actor has its own clients, down to one. Either way a job is sent as part of a chunk, one
-call per actor and version, and the results do not depend on who computed them. The work of an
-actor that was lost goes to the others.
+every actor has its own clients, down to one. Either way a job is sent as part of a chunk, in a call
+that takes long enough to be worth its price and not so long that others wait for it, as far as can
+be told from the calls before. The results do not depend on who computed them. The work of an actor
+that was lost goes to the others.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import ray
 
-from gifair_ray.actors.client import RunSpec, pack
+from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import Crew, Task
-from gifair_ray.backend import Description, split_replies
-from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Params, TrainJob
+from gifair_ray.actors.wire import pack, unpack_results
+from gifair_ray.backend import Description
+from gifair_ray.protocol import EvaluateJob, Job, TrainJobs
+from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import parse
 
 INLINE_BYTES = 64 << 10
-CHUNK_WORK = 1e8  # parameters × samples in one call, about a tenth of a second
+SHORTEST_S = 0.0025  # work that is not worth sharing out: a call costs about a third of that
+LONGEST_S = 0.1  # work in one call
+ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class _Chunk:
     """Jobs that were sent together."""
 
     task: Task
-    jobs: list[TrainJob]
+    jobs: TrainJobs
 
 
 class RayBackend:
@@ -40,20 +45,21 @@ class RayBackend:
 
     def __init__(self, spec: RunSpec, crew: Crew, clients_per_actor: int | None) -> None:
         self._crew, self._per_actor = crew, clients_per_actor
-        self._spec = spec.packed()
+        self._run = spec.run
         self._models: dict[int, Any] = {}
         self._chunks: dict[int, _Chunk] = {}  # by job
         self._load = np.zeros(len(crew.actors))  # cost of the chunks that each actor has
         self._parts: dict[int, list[tuple[Task, list[int]]]] = {}  # evaluation → calls, rows
-        self._done: dict[int, Any] = {}
+        self._done: Found = {}
         self.moved = 0  # bytes of models and results, each object once
-        hello = crew.assemble(lambda actor: actor.hello.remote(self._spec))
+        hello = crew.assemble(lambda actor: actor.hello.remote(spec))
         self._described: Description = hello.described
         self.width = hello.width
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         work, sizes = parse(spec.scenario).work, self._described.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
-        self._chunk_cost = CHUNK_WORK / self._described.layout.size
+        # Seconds that a unit of cost takes: of late, or a guess.
+        self._pace = self._described.layout.size / ASSUMED
 
     def describe(self) -> Description:
         return self._described
@@ -67,13 +73,9 @@ class RayBackend:
         self._models.pop(version, None)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        training: dict[int, list[TrainJob]] = {}  # by version: a call has one model
-        for job in jobs:
-            if isinstance(job, TrainJob):
-                training.setdefault(job.message.version, []).append(job)
-        for some in training.values():
-            for actor, places in self._share_out([job.client for job in some], self._load):
-                self._train(actor, [some[i] for i in places])
+        for some in (job for job in jobs if isinstance(job, TrainJobs)):
+            for actor, places in self._share_out(some.clients.tolist(), self._load):
+                self._train(actor, some.take(np.array(places)))
         for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
             idle = np.zeros(len(self._load))
             self._parts[evaluation.id] = [
@@ -81,31 +83,33 @@ class RayBackend:
                 for actor, places in self._share_out(evaluation.clients.tolist(), idle)
             ]
 
-    def _train(self, actor: int, jobs: list[TrainJob]) -> None:
+    def _train(self, actor: int, jobs: TrainJobs) -> None:
         """Send jobs to an actor: in one call, or in several if they are long.
 
         Then the first of them can be collected while the others are under way.
         """
-        costs = np.cumsum(self._cost[[job.client for job in jobs]])
+        costs = np.cumsum(self._cost[jobs.clients])
+        longest = LONGEST_S / self._pace
         at = 0
         while at < len(jobs):
             before = float(costs[at - 1]) if at else 0.0
-            end = min(len(jobs), 1 + int(np.searchsorted(costs, before + self._chunk_cost)))
+            end = min(len(jobs), 1 + int(np.searchsorted(costs, before + longest)))
             chunk, cost = jobs[at:end], float(costs[end - 1]) - before
             sent = _Chunk(self._training(chunk, cost), chunk)
             self._send(sent.task, actor)
-            self._chunks.update(dict.fromkeys((job.id for job in chunk), sent))
+            self._chunks.update(dict.fromkeys(chunk.ids.tolist(), sent))
             at = end
 
-    def _training(self, jobs: list[TrainJob], cost: float) -> Task:
-        version = jobs[0].message.version
-        theta = self._models[version]
-        sent = pack(jobs)
+    def _training(self, jobs: TrainJobs, cost: float) -> Task:
+        theta = self._models[jobs.version]
+        small = isinstance(theta, np.ndarray)
+        sent = pack(jobs, theta if small else None)
+        beside = [] if small and not jobs.own else [None if small else theta, dict(jobs.own)]
         return Task(
-            lambda actor: actor.train.remote(self._spec, theta, sent),
+            lambda actor: actor.train.remote(self._run, sent, *beside),
             lambda: (
-                f"training of clients {_some([job.client for job in jobs])} from version "
-                f"{version} of the model"
+                f"training of clients {_some(jobs.clients.tolist())} from version "
+                f"{jobs.version} of the model"
             ),
             cost,
         )
@@ -114,7 +118,7 @@ class RayBackend:
         part = replace(job, clients=job.clients[places], models=None)
         model = self._models[job.version] if job.models is None else job.models[places]
         task = Task(
-            lambda actor: actor.evaluate.remote(self._spec, model, part),
+            lambda actor: actor.evaluate.remote(self._run, model, part),
             lambda: (
                 f"evaluation of clients {_some(part.clients.tolist())} at version {job.version}"
             ),
@@ -138,9 +142,14 @@ class RayBackend:
         self, clients: Sequence[int], load: npt.NDArray[np.float64]
     ) -> list[tuple[int, list[int]]]:
         """Which actor plays which of them: its own, or the costliest first to the idlest."""
-        live = self._crew.live()
+        live, costs = self._crew.live(), self._cost[list(clients)]
+        if self._per_actor is None:
+            enough = max(1, int(costs.sum() * self._pace / SHORTEST_S))
+            live = sorted(live, key=load.__getitem__)[:enough]  # a tie: the first
+        if len(live) == 1 and self._per_actor is None:
+            return [(live[0], list(range(len(clients))))]
         shares: dict[int, list[int]] = {actor: [] for actor in live}
-        costs, own = self._cost[list(clients)], self._per_actor
+        own = self._per_actor
         taken = [(float(load[actor]), actor) for actor in live]
         heapq.heapify(taken)
         for place in np.argsort(-costs, kind="stable").tolist():
@@ -152,22 +161,30 @@ class RayBackend:
             heapq.heapreplace(taken, (busy + float(costs[place]), idlest))
         return [(actor, sorted(places)) for actor, places in shares.items() if places]
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
+    def collect(self, ids: Sequence[int]) -> Results:
         self._fetch_training([i for i in ids if i in self._chunks])
         for job_id in ids:
             if job_id in self._parts:
                 self._done[job_id] = self._joined(self._parts.pop(job_id))
-        return [self._done.pop(job_id) for job_id in ids]
+        return Results(dict(zip(ids, map(self._done.pop, ids), strict=True)))
 
     def _fetch_training(self, ids: Sequence[int]) -> None:
         wanted = list({id(chunk): chunk for chunk in map(self._chunks.__getitem__, ids)}.values())
         results = self._crew.results([chunk.task for chunk in wanted], self._another)
-        for trained, chunk in zip(results, wanted, strict=True):
-            self._done |= split_replies(chunk.jobs, trained)
+        layout = self._described.layout
+        for result, chunk in zip(results, wanted, strict=True):
+            trained, seconds = unpack_results(result, layout.size, layout.dtype)
+            self._learn_pace(seconds / chunk.task.cost)
+            numbers = chunk.jobs.ids.tolist()
+            self._done.update(dict.fromkeys(numbers, Stack(chunk.jobs.ids, trained)))
             self.moved += trained.models.nbytes
             self._load[chunk.task.place] -= chunk.task.cost
-            for job in chunk.jobs:
-                del self._chunks[job.id]
+            for number in numbers:
+                del self._chunks[number]
+
+    def _learn_pace(self, pace: float) -> None:
+        # The quickest of late: a call may have waited for data to be made, or for the processor.
+        self._pace = min(pace, 1.02 * self._pace)
 
     def _joined(self, parts: list[tuple[Task, list[int]]]) -> Evaluated:
         """The answers of several actors, each put in its places."""

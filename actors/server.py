@@ -14,7 +14,8 @@ from gifair_ray.actors.faults import die, serving, strikes
 from gifair_ray.actors.pool import RayBackend
 from gifair_ray.engine import Progress
 from gifair_ray.preflight import Needs
-from gifair_ray.protocol import Job, Params
+from gifair_ray.protocol import Job
+from gifair_ray.replies import Params, Results
 from gifair_ray.scenario import parse
 from gifair_ray.session import Outcome, Saving, Session
 
@@ -109,6 +110,6 @@ class _StruckBackend(RayBackend):
         self.strike("submit")
         super().submit(jobs)
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
+    def collect(self, ids: Sequence[int]) -> Results:
         self.strike("collect")
         return super().collect(ids)

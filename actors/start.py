@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
 
 import ray
 
-from gifair_ray.errors import BadInput
+from gifair_ray.errors import BadInput, RunFailed
 
 TUNING = {
     # Results of up to so many bytes come back with the reply, past the object store: that saves
@@ -18,8 +19,11 @@ TUNING = {
     "max_direct_call_object_size": 1 << 20,
     # Nobody looks at Ray's own record of every call, which takes a tenth of a short one's time.
     "task_events_report_interval_ms": 0,
+    # Results that have been used make room for the next ones, not a second later.
+    "free_objects_period_milliseconds": 50,
 }
 STORE_BYTES = 512 << 20
+ARENAS = "MALLOC_ARENA_MAX"  # of glibc
 CONNECT_S = 5.0  # for a cluster's head node to answer
 
 
@@ -63,15 +67,26 @@ def _init(workers: int | None, address: str | None) -> None:
 
 def start_ray(workers: int | None) -> None:
     """Ray on this machine, for as long as this process lasts."""
-    ray.init(
-        address="local",  # of its own, even where somebody else's cluster is running
-        num_cpus=workers,
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        object_store_memory=STORE_BYTES,
-        _system_config=TUNING,
-    )
+    before = os.environ.get(ARENAS)
+    os.environ.setdefault(ARENAS, "2")  # workers have two pools of free memory, not eight per core
+    try:
+        ray.init(
+            address="local",  # of its own, even where somebody else's cluster is running
+            num_cpus=workers,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            object_store_memory=STORE_BYTES,
+            _system_config=TUNING,
+        )
+    except Exception as error:  # Ray has no class of its own for it
+        raise RunFailed(
+            f"Ray did not start on this machine: {error} Try again when that is less busy, or "
+            "compute in process with --backend local"
+        ) from error
+    finally:
+        if before is None:
+            del os.environ[ARENAS]
 
 
 def _check_address(address: str) -> None:

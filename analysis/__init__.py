@@ -1,6 +1,6 @@
 """What happened: read the tables of runs, measure, compare and show.
 
-`plots` and the two figures in it need matplotlib, which is imported when they are first used. The
+`plots` and the figures in it need matplotlib, which is imported when they are first used. The
 report (`report`) and its figures (`figures`, `gantt`) need plotly, and are imported by name.
 """
 
@@ -23,7 +23,7 @@ from gifair_ray.analysis.participation import by_client, by_group
 from gifair_ray.analysis.render import render, render_groups, to_csv, to_latex, to_markdown, write
 
 if TYPE_CHECKING:
-    from gifair_ray.analysis.plots import compare_groups, group_losses
+    from gifair_ray.analysis.plots import by_lambda, compare_groups, group_losses
 
 __all__ = [
     "Group",
@@ -32,6 +32,7 @@ __all__ = [
     "Summary",
     "by_client",
     "by_group",
+    "by_lambda",
     "compare",
     "compare_by_group",
     "compare_groups",
@@ -53,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("compare_groups", "group_losses"):
+    if name in ("by_lambda", "compare_groups", "group_losses"):
         from gifair_ray.analysis import plots
 
         return getattr(plots, name)

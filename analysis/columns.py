@@ -89,14 +89,22 @@ GROUPS: Sequence[Column] = (
     Column("turnaround_s", "s", "mean, from sending to arrival"),
 )
 
-LEGEND = (
-    "Mean (std over seeds); accuracies and their std in %, variance in %². std: over clients, raw "
-    "and corrected for test-set noise. discr.: best minus worst group."
-)
 GROUP_LEGEND = (
     "Mean over seeds. weight: share of all aggregation weight ω; effect.: of ω times the "
     "multipliers. wasted: on work that was discarded."
 )
+
+
+def legend(shown: Sequence[Column], target: str) -> str:
+    """What a reader of these columns has to know; `target` is the accuracy to reach, or empty."""
+    names = {column.name for column in shown}
+    told = "Mean (std over seeds); accuracies and their std in %"
+    told += ", variance in %²." if "variance_groups" in names else "."
+    raw = "raw and corrected" if "std_clients" in names else "corrected"
+    told += f" std: over clients, {raw} for test-set noise. discr.: best minus worst group."
+    if target and "hours_to_target" in names:
+        told += f" Target: an accuracy of {100 * float(target):g} %."
+    return told
 
 
 def schema(heads: Sequence[pa.Field], columns: Sequence[Column]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The report's figures, for the browser and for notebooks: each from the table behind it.
+"""The report's figures of results, for the browser and for notebooks: each from its table.
 
 Every function returns a `plotly.graph_objects.Figure` that can be changed, shown and saved.
 """
@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 from gifair_ray.analysis.style import (
     DASHES,
-    GREY,
-    OUTCOME,
     SYMBOLS,
     colour,
     faint,
@@ -61,7 +59,7 @@ def curves(
                 legendgroup=group, showlegend=False, name=wrapped(group),
             )  # fmt: skip
         made.add_scatter(
-            x=x, y=_times(rows[what], factor), mode="lines+markers", name=wrapped(group), line=line,
+            x=x, y=times(rows[what], factor), mode="lines+markers", name=wrapped(group), line=line,
             marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 6 if len(x) < 60 else 3},
             legendgroup=group, hovertemplate="%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>",
         )  # fmt: skip
@@ -96,6 +94,9 @@ def distribution(table: pa.Table) -> go.Figure:
     return made
 
 
+TICKS = 8  # values of λ that are on the axis one by one
+
+
 def lambdas(table: pa.Table, height: int = 340) -> list[tuple[str, go.Figure]]:
     """Accuracy, and the gap between groups, by λ/λ_max: two figures with what they show.
 
@@ -111,18 +112,21 @@ def lambdas(table: pa.Table, height: int = 340) -> list[tuple[str, go.Figure]]:
     if not graded:
         shown = [("Loss", "loss, worst − best group", [("loss_spread", "spread", "solid")])]
     series = list(dict.fromkeys(table["series"].to_pylist()))
+    values = sorted(set(table["lambda_fraction"].to_pylist()))
     for title, y, measures in shown:
         one = figure(height, "λ / λ_max", y)
+        if len(values) <= TICKS:
+            one.update_xaxes(tickvals=values, ticktext=[f"{value:.3g}" for value in values])
         for i, name in enumerate(series):
             rows = table.filter(pc.equal(table["series"], name)).to_pydict()
             for column, called, dash in measures:
                 factor = 1.0 if column == "loss_spread" else 100.0
                 told = f"{name}: {called}" if name and len(measures) > 1 else name or called
                 one.add_scatter(
-                    x=rows["lambda_fraction"], y=_times(rows[column], factor), name=wrapped(told),
+                    x=rows["lambda_fraction"], y=times(rows[column], factor), name=wrapped(told),
                     mode="lines+markers", line={"color": colour(i), "dash": dash, "width": 2},
                     marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
-                    error_y={"array": _times(rows[f"{column}_sd"], factor), "thickness": 1},
+                    error_y={"array": times(rows[f"{column}_sd"], factor), "thickness": 1},
                 )  # fmt: skip
         made.append((title, one))
     return made
@@ -147,118 +151,10 @@ def rank_curves(table: pa.Table, what: str, over: str = "rounds", height: int = 
     for i, label in enumerate(dict.fromkeys(table["label"].to_pylist())):
         rows = table.filter(pc.equal(table["label"], label)).to_pydict()
         made.add_scatter(
-            x=[value * x_factor for value in rows[over]], y=_times(rows[what], factor),
+            x=[value * x_factor for value in rows[over]], y=times(rows[what], factor),
             mode="lines+markers", name=wrapped(label),
             line={"color": colour(i), "dash": DASHES[(i // 8 + i) % len(DASHES)], "width": 2},
             marker={"symbol": SYMBOLS[(i + i // 8) % len(SYMBOLS)], "size": 5},
-        )  # fmt: skip
-    return made
-
-
-def outcomes(table: pa.Table) -> go.Figure:
-    """What became of the dispatches to each group: shares, a bar per label and group.
-
-    `table` is that of `compare_by_group`.
-    """
-    rows = [row for row in table.to_pylist() if row["selected"]][::-1]
-    y = [
-        [wrapped(row["label"], 15) for row in rows],
-        [wrapped(row["group_name"], 15) for row in rows],
-    ]
-    made = figure(110 + 30 * len(rows), "share of dispatches (%)", "", barmode="stack")
-    made.update_yaxes(dividercolor=GREY, tickfont={"size": 10})
-    for name, (shade, pattern) in OUTCOME.items():
-        column = name.replace("-", "_")
-        values = [100 * row[column] / row["selected"] for row in rows]
-        if any(values):
-            made.add_bar(
-                x=values, y=y, orientation="h", name=name,
-                marker={"color": shade, "pattern": {"shape": pattern, "fillmode": "overlay",
-                                                    "fgcolor": "white"}},
-                customdata=[row[column] for row in rows],
-                hovertemplate=f"{name}: %{{x:.1f}} % (%{{customdata:.4g}} dispatches)<extra></extra>",  # noqa: E501
-            )  # fmt: skip
-    made.update_xaxes(range=[0, 100])
-    made.update_layout(legend_traceorder="normal")
-    return made
-
-
-WEIGHTS = {
-    "weight_ratio": ("aggregation ω", "aggregation weight ÷ share of the data"),
-    "effective_ratio": ("with multipliers", "effective weight ω·m ÷ share of the data"),
-}
-NUMBERED = 6  # labels whose marks have a number
-
-
-def participation(table: pa.Table, weight: str = "weight_ratio", height: int = 380) -> go.Figure:
-    """A group's accuracy (loss, where there is none) by the weight that it had in the model.
-
-    `table` is that of `compare_by_group`, `weight` a key of `WEIGHTS`. A mark per label and group;
-    few labels are numbered.
-    """
-    what = "accuracy" if table["accuracy"].null_count < len(table) else "loss"
-    factor = PERCENT.get(what, 1.0)
-    title = "accuracy of the group (%)" if factor != 1 else "loss of the group"
-    made = figure(height, WEIGHTS[weight][1], title, showlegend=True)
-    names, labels = (list(dict.fromkeys(table[of].to_pylist())) for of in ("group_name", "label"))
-    many = len(names) > len(SYMBOLS)
-    numbers = len(labels) <= NUMBERED and not many
-    for i, name in enumerate(names):
-        rows = table.filter(pc.equal(table["group_name"], name)).to_pydict()
-        made.add_scatter(
-            x=rows[weight],
-            y=_times(rows[what], factor),
-            mode="markers+text" if numbers else "markers",
-            name="groups" if many else wrapped(name),
-            showlegend=not many or i == 0,
-            customdata=[f"{wrapped(label)}<br>{wrapped(name)}" for label in rows["label"]],
-            hovertemplate="%{customdata}: %{y:.4g} at %{x:.3g}<extra></extra>",
-            marker={
-                "color": faint(colour(0 if many else i), 1.0 if numbers else 0.7),
-                "size": 19 if numbers else 9,
-                "symbol": SYMBOLS[0 if many else i],
-            },
-            text=[str(labels.index(label) + 1) for label in rows["label"]] if numbers else None,
-            textfont={"color": "white", "size": 10},
-        )
-    made.add_vline(x=1, line={"color": GREY, "dash": "dot", "width": 1})
-    return made
-
-
-COSTS = {"virtual_hours": "virtual time", "megabytes": "bytes"}
-
-
-def pareto(table: pa.Table, cost: str = "virtual_hours", height: int = 420) -> go.Figure:
-    """Cost against the gap between groups, a numbered mark per label; the front is a line.
-
-    `table` is that of `compare`, with a column `front_<cost>` (`report.fronts`).
-    """
-    rows = [row for row in table.to_pylist() if row[cost] is not None]
-    graded = any(row["discrepancy"] is not None for row in rows)
-    column, factor = ("discrepancy", 100.0) if graded else ("loss_spread", 1.0)
-    y_title = "best − worst group (points of accuracy)" if graded else "worst − best group (loss)"
-    unit, scale = hours_unit(max((row["virtual_hours"] for row in rows), default=1.0))
-    x_title = f"virtual time ({unit})"
-    if cost == "megabytes":
-        x_title, scale = "moved to and from clients (MB)", 1.0
-    made = figure(height, x_title, y_title)
-    front = sorted((row for row in rows if row[f"front_{cost}"]), key=lambda row: row[cost])
-    made.add_scatter(
-        x=[row[cost] * scale for row in front], y=[row[column] * factor for row in front],
-        mode="lines", line={"color": GREY, "dash": "dot", "width": 2, "shape": "hv"},
-        name="Pareto front",
-    )  # fmt: skip
-    for i, row in enumerate(rows):
-        if row[column] is None:
-            continue
-        made.add_scatter(
-            x=[row[cost] * scale], y=[row[column] * factor], mode="markers+text",
-            text=[str(i + 1)], textfont={"color": "white", "size": 10},
-            name=f"{i + 1} {wrapped(called(row))}",
-            marker={"color": colour(i) if row[f"front_{cost}"] else GREY, "size": 19,
-                    "symbol": "circle" if row[f"front_{cost}"] else "square"},
-            error_x=_bar(row[f"{cost}_sd"], scale), error_y=_bar(row[f"{column}_sd"], factor),
-            hovertemplate="%{fullData.name}<br>%{y:.3g} at %{x:.3g}<extra></extra>",
         )  # fmt: skip
     return made
 
@@ -269,11 +165,8 @@ def called(row: Mapping[str, Any]) -> str:
     return label if row["model"] == "global" else f"{label}, {row['model']}"
 
 
-def _bar(sd: float | None, factor: float) -> dict[str, Any]:
-    return {"visible": bool(sd), "array": [(sd or 0.0) * factor], "color": GREY, "thickness": 1}
-
-
-def _times(values: Sequence[float | None], factor: float) -> list[float | None]:
+def times(values: Sequence[float | None], factor: float) -> list[float | None]:
+    """The values in another unit; what is unknown stays so."""
     return [None if value is None else value * factor for value in values]
 
 

@@ -50,6 +50,8 @@ _FIELDS = [
 _SCHEMA = pa.schema(_FIELDS)
 _PAIRS = pa.schema([pa.field("label", pa.string()), pa.field("against", pa.string()), *_FIELDS])
 
+ROUNDING = 1e-14  # what is left of a sum of equal numbers, relative to them
+
 Figures = dict[int, dict[str, dict[str, float]]]
 """seed -> model -> measure"""
 
@@ -182,6 +184,8 @@ def render_paired(table: pa.Table) -> Table:
         error, low, high, p = (row[n] for n in ("standard_error", "low", "high", "p_value"))
         label = Text("" if row.get("label") == told else row.get("label") or "")
         told = row.get("label")
+        if error is not None and error < ROUNDING * (abs(row["before"]) + abs(row["after"])):
+            error = 0.0  # differences that are alike
         out.add_row(
             *[label] * many,
             row["model"],

@@ -1,4 +1,4 @@
-"""Figures for papers and READMEs. The only importer of matplotlib; nothing global is touched.
+"""Figures for papers and READMEs, drawn with matplotlib; nothing global is touched.
 
 Every function returns a `matplotlib.figure.Figure`: save it with `figure.savefig("name.pdf")`.
 Up to eight groups have a colour each (after Okabe and Ito, told apart by all common kinds of colour
@@ -11,11 +11,13 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from gifair_ray.analysis.compare import compare, compare_by_group
 from gifair_ray.analysis.load import RunTables
 from gifair_ray.analysis.series import Series, group_results, loss_series, rank_series
 
@@ -143,6 +145,47 @@ def _draw_row(
     if len(looks) > MOST:
         ax.plot(low, y, "s", color=WORST, markersize=7, mec="white", mew=0.7)
         ax.plot(high, y, "D", color=BEST, markersize=7, mec="white", mew=0.7)
+
+
+def by_lambda(runs: Iterable[RunTables], split: str = "test") -> Figure:
+    """The paper's sensitivity figure: accuracies of the global model by λ/λ_max, a line per group.
+
+    Means over seeds, with bars of one standard deviation. Of more than eight groups: the mean over
+    clients, and below it their standard deviation, corrected for test-set noise.
+    """
+    runs = list(runs)
+    table = compare(runs, split)
+    table = table.filter(pc.equal(table["model"], "global")).sort_by("lambda_fraction")
+    at = dict(zip(table["label"].to_pylist(), table["lambda_fraction"].to_pylist(), strict=True))
+    groups = compare_by_group(runs, split)
+    names = list(dict.fromkeys(groups["group_name"].to_pylist()))
+    if grouped := len(names) <= MOST:
+        lines = {name: groups.filter(pc.equal(groups["group_name"], name)) for name in names}
+        curves = [(name, lines[name].to_pylist(), "accuracy") for name in names]
+    else:
+        curves = [
+            (name, table.to_pylist(), column)
+            for name, column in (
+                ("mean of clients", "mean_accuracy"),
+                ("std of clients", "std_clients_corrected"),
+            )
+        ]
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    panels = figure.subplots(1 if grouped else len(curves), sharex=True, squeeze=False)[:, 0]
+    for i, (name, rows, column) in enumerate(curves):
+        rows = sorted(rows, key=lambda row: at[row["label"]])
+        ax = panels[0 if grouped else i]
+        ax.errorbar(
+            [at[row["label"]] for row in rows], [100 * row[column] for row in rows],
+            [100 * (row[f"{column}_sd"] or 0.0) for row in rows], label=_text(name),
+            color=COLOURS[i], marker=MARKERS[i], markersize=5, capsize=3, linewidth=1.4,
+        )  # fmt: skip
+        ax.set_ylabel(f"accuracy ({split}, %)" if grouped else f"{name} (%)")
+        _plain(ax)
+    panels[-1].set_xlabel("λ / λ_max")
+    if grouped:
+        _legend(panels[0])
+    return figure
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:

@@ -7,10 +7,11 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from rich import box
-from rich.console import JustifyMethod
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -29,9 +30,9 @@ def render(
     is the same turned round, a column per label, for narrow terminals; and for everything.
     """
     about = _about(table)
-    legend = columns.LEGEND
-    if about.get("target"):
-        legend += f" Target: an accuracy of {100 * float(about['target']):g} %."
+    shown = [c for c in columns.LABELS if c.name in columns.BRIEF or not brief]
+    shown = [c for c in shown if everything or c.heading]
+    legend = columns.legend(shown, about.get("target", ""))
     out = Table(
         title=f"Last evaluation, split {about['split']}",
         caption=Text("\n".join([legend, *(f"! {note}" for note in _notes(table))])),
@@ -40,8 +41,6 @@ def render(
         padding=0,
         show_edge=False,
     )
-    shown = [c for c in columns.LABELS if c.name in columns.BRIEF or not brief]
-    shown = [c for c in shown if everything or c.heading]
     heads = ["label", "model", "seeds", *(_head(c, everything) for c in shown)]
     rows = [
         [Text(row["label"]), Text(row["model"]), Text(str(row["seeds"]))]
@@ -63,22 +62,41 @@ def render(
     return out
 
 
-def render_groups(table: pa.Table) -> Table:
-    """The result of `compare_by_group` for a terminal: causes that never occur are left out."""
-    out = Table(
-        title="Groups: results, participation and waste",
-        caption=Text(columns.GROUP_LEGEND),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-    )
+RESULTS = ("clients", "p", "accuracy", "loss", "weight_share", "effective_share")
+
+
+def render_groups(table: pa.Table, narrow: bool = False) -> RenderableType:
+    """The result of `compare_by_group` for a terminal: causes that never occur are left out.
+
+    Narrow is for 80 columns: results and weights first, participation and waste below.
+    """
     rows = table.to_pylist()
     shown = [
         c
         for c in columns.GROUPS
         if c.heading and (c.name not in CAUSES or any(row[c.name] for row in rows))
     ]
+    if not narrow:
+        return _groups("Groups: results, participation and waste", rows, shown, caption=True)
+    results = [c for c in shown if c.name in RESULTS]
+    work = [c for c in shown if c.name not in RESULTS]
+    return Group(
+        _groups("Groups: results and weights", rows, results, caption=False),
+        _groups("Groups: participation and waste", rows, work, caption=True),
+    )
+
+
+def _groups(
+    title: str, rows: Sequence[dict[str, Any]], shown: Sequence[Column], caption: bool
+) -> Table:
+    out = Table(
+        title=title,
+        caption=Text(columns.GROUP_LEGEND) if caption else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        show_edge=False,
+    )
     out.add_column("label", overflow="fold", min_width=8)
     out.add_column("group", overflow="fold", min_width=8)
     for column in shown:

@@ -24,7 +24,8 @@ def _pages(labels: list[str]) -> dict[str, list[str]]:
 
 def summary(about: About) -> Section:
     """The answer first, then the figures that matter most."""
-    shown = [c for c in LABELS if c.name in (*BRIEF, "virtual_hours", "megabytes", "wasted_share")]
+    by_name = {column.name: column for column in LABELS}
+    shown = [by_name[n] for n in (*BRIEF, "virtual_hours", "megabytes", "wasted_share")]
     rows = []
     for line in about.comparison.to_pylist():
         cells = [figures.called(line), line["seeds"]]
@@ -162,8 +163,8 @@ def ranks(about: About) -> Section | None:
         "read": "At audits, which cost nothing in the simulated world: the share of pairs of "
         "groups that the server had in the wrong order (half for a pair it could not tell), how "
         "old the losses were that it went by, and δ, by which the objective it pursued missed the "
-        "true one. All three are 0 with exact ranks. Click a name to hide its line, or "
-        "double-click it to see it alone.",
+        "true one. All three are 0 with exact ranks. Lines of settings that do alike lie on each "
+        "other: click a name to hide its line, or double-click it to see it alone.",
         "controls": [control for control in controls if len(control["options"]) > 1],
         "plots": plots,
         "tables": [table_of("ranks", "Table behind the figures", table)],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gifair_ray.analysis import figures
+from gifair_ray.analysis import system_figures as figures
 from gifair_ray.analysis.gantt import gantt
 from gifair_ray.analysis.participation import CAUSES
 from gifair_ray.analysis.section import About, Section, plain, plot_of, table_of
@@ -97,7 +97,7 @@ def cost(about: About) -> Section | None:
         "read": "A numbered mark per setting: what its run cost until the last evaluation, and "
         "the gap between groups that is left. Down and to the left is better. Settings on the "
         "dotted line, round and in colour, are those that no other beats in both. Bars are the "
-        "standard deviation over seeds.",
+        "standard deviation over seeds. Marks that lie on each other have their numbers together.",
         "controls": [{"name": "cost", "options": list(figures.COSTS.values())}],
         "plots": [
             plot_of(figures.pareto(table, column), cost=told)

@@ -40,7 +40,7 @@ def _only_what_is_there(app: object, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(line for line in lines if line not in gone)
 
 
-OPTIONAL = ("own-algorithm", "cluster", "theory", "reproduction", "reliability")
+OPTIONAL = ("reproduction",)
 
 
 def setup(app: object) -> None:

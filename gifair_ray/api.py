@@ -2,7 +2,7 @@
 
 import gifair_ray
 run = gifair_ray.run("quickstart.toml", sets=["stop.rounds=20"], backend="local")
-run.table("groups").to_pandas()
+run.table("groups").to_pylist()
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,8 @@ import pyarrow as pa
 
 from gifair_ray.errors import BadInput
 from gifair_ray.folder import clear_unfinished, finished, read_models, refuse_if_taken
-from gifair_ray.protocol import Params
+from gifair_ray.protocol import CPU
+from gifair_ray.replies import Params
 from gifair_ray.results import MANIFEST, read_manifest, read_table
 from gifair_ray.runner import Planned, Start, Watch, make, run_one, start_local
 from gifair_ray.scenario import Scenario
@@ -86,6 +88,7 @@ def run_study(
     clients_per_actor: int | None = None,
     cpus_per_actor: float | None = None,
     gpus_per_actor: float = 0.0,
+    device: str = CPU,
     watch: Watch | None = None,
     checkpoint_s: float = 60.0,
     checkpoint_rounds: int | None = None,
@@ -98,17 +101,18 @@ def run_study(
     in this process, "ray" on `workers` actors, on this machine or the cluster at `address`;
     `clients_per_actor` gives every actor clients of its own; `cpus_per_actor` and
     `gpus_per_actor` say how many of those, or what fraction, Ray keeps for an actor. The results
-    are the same. A run in a folder is saved every `checkpoint_s` seconds or `checkpoint_rounds`
-    rounds; with `resume`, runs that `out` holds already are gone on with, and finished ones not
-    run again.
+    are the same; on another torch `device` they differ as on another kind of CPU. A run in a
+    folder is saved every `checkpoint_s` seconds or `checkpoint_rounds` rounds; with `resume`,
+    runs that `out` holds already are gone on with, and finished ones not run again.
     """
     study = source if isinstance(source, Study) else load(source, sets, seed)
     _check_computing(backend, workers, clients_per_actor)
     population = max(_check(scenario) for _, scenario in study.runs)
     folders = _folders(study, Path(out) if out is not None else None, resume)
-    how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor}
+    how = {"backend": backend, "workers": workers, "clients_per_actor": clients_per_actor,
+           "device": device}  # fmt: skip
     saving = _saving(checkpoint_s, checkpoint_rounds)
-    resources = (cpus_per_actor, gpus_per_actor)
+    resources = (cpus_per_actor, gpus_per_actor, device)
     with _starter(backend, workers, address, clients_per_actor, population, resources) as start:
         runs = []
         for (label, scenario), folder in zip(study.runs, folders, strict=True):
@@ -139,6 +143,7 @@ def resume(
     clients_per_actor: int | None = None,
     cpus_per_actor: float | None = None,
     gpus_per_actor: float = 0.0,
+    device: str = CPU,
     watch: Watch | None = None,
     checkpoint_s: float = 60.0,
     checkpoint_rounds: int | None = None,
@@ -153,10 +158,10 @@ def resume(
     label = read_manifest(path)["label"]
     scenario = load(path / "scenario.toml").runs[0][1]
     saving = replace(_saving(checkpoint_s, checkpoint_rounds), resume=True)
-    resources = (cpus_per_actor, gpus_per_actor)
+    resources = (cpus_per_actor, gpus_per_actor, device)
     population = _check(scenario)
     with _starter(backend, workers, address, clients_per_actor, population, resources) as start:
-        outcome = run_one(label, scenario, path, start, sys.argv, {}, watch, saving)
+        outcome = run_one(label, scenario, path, start, sys.argv, {"device": device}, watch, saving)
     return Run(label, scenario, path, outcome)
 
 
@@ -264,13 +269,13 @@ def _starter(
     address: str | None,
     clients_per_actor: int | None,
     population: int,
-    resources: tuple[float | None, float],
+    resources: tuple[float | None, float, str],
 ) -> Iterator[Start]:
-    cpus, gpus = resources
+    cpus, gpus, device = resources
     if not (cpus is None or cpus > 0) or not gpus >= 0:
         raise BadInput(f"an actor cannot take {cpus} CPUs and {gpus} GPUs")
     if backend == "local":
-        yield start_local
+        yield partial(start_local, device=device)
         return
     from gifair_ray.actors.cluster import cluster
 
@@ -281,6 +286,7 @@ def _starter(
         population=population,
         cpus_per_actor=cpus,
         gpus_per_actor=gpus,
+        device=device,
     ) as actors:
         yield lambda scenario, folder, saving: contextlib.nullcontext(
             actors.start(scenario, folder, saving)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gifair_ray.commands import Commands, Nullable, Record, Results, Submit
+from gifair_ray.commands import Commands, Nullable, Record, Submit
 from gifair_ray.protocol import EvaluateJob
+from gifair_ray.replies import Results
 from gifair_ray.timeline import timeline, transfer_s
 from gifair_ray.world import SCALAR_BYTES, State, World
 

@@ -10,20 +10,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
-from gifair_ray.protocol import (
-    Evaluated,
-    EvaluateJob,
-    Job,
-    Layout,
-    Learner,
-    Params,
-    Reply,
-    Trained,
-    TrainJob,
-)
+from gifair_ray.protocol import CPU, EvaluateJob, Job, Layout, Learner, Movable, TrainJobs
+from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -56,8 +48,8 @@ class Backend(Protocol):
         """Begin, or remember, work whose results will be collected later."""
         ...
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
-        """The results of these jobs, in their order: a Reply or an Evaluated each."""
+    def collect(self, ids: Sequence[int]) -> Results:
+        """What these jobs came to."""
         ...
 
     def close(self) -> None:
@@ -65,23 +57,19 @@ class Backend(Protocol):
         ...
 
 
-def split_replies(jobs: Sequence[TrainJob], trained: Trained) -> dict[int, Reply]:
-    """A stack of replies, job by job."""
-    own = [None] * len(jobs) if trained.personal is None else trained.personal
-    return {
-        job.id: Reply(
-            trained.models[i], float(trained.loss_local[i]), float(trained.loss_received[i]), own[i]
-        )
-        for i, job in enumerate(jobs)
-    }
-
-
-def build_learner(scenario: Scenario) -> tuple[Federation, Learner]:
-    """The clients' side of a scenario: their data, and what trains on it."""
+def build_learner(scenario: Scenario, device: str = CPU) -> tuple[Federation, Learner]:
+    """The clients' side of a scenario: their data, and what trains on it, on a torch device."""
     federation = scenario.data.build(scenario.seed)
     learner = scenario.model.learner(
         federation, scenario.work, scenario.solver, scenario.seed, scenario.weighting.reports
     )
+    if device != CPU:
+        if not isinstance(learner, Movable):
+            raise BadInput(
+                f"device = {device!r}: model.kind = {scenario.model.kind!r} is computed on the "
+                "CPU; leave --device out"
+            )
+        learner.move(device)
     return federation, learner
 
 
@@ -91,13 +79,13 @@ class LocalBackend:
     Uses one torch thread, as every worker does, and gives the caller's number back on closing.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._federation, self._learner = build_learner(scenario)
+    def __init__(self, scenario: Scenario, device: str = CPU) -> None:
+        self._federation, self._learner = build_learner(scenario, device)
         self._models: dict[int, Params] = {}
-        self._waiting: dict[int, list[TrainJob]] = defaultdict(list)
-        self._evaluations: dict[int, EvaluateJob] = {}
+        self._waiting: dict[int, list[TrainJobs]] = defaultdict(list)
         self._version_of: dict[int, int] = {}
-        self._done: dict[int, Any] = {}
+        self._evaluations: dict[int, EvaluateJob] = {}
+        self._done: Found = {}
         self._threads = one_torch_thread()
 
     def __enter__(self) -> Self:
@@ -124,24 +112,25 @@ class LocalBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if isinstance(job, TrainJob):
-                self._waiting[job.message.version].append(job)
-                self._version_of[job.id] = job.message.version
-            else:
+            if isinstance(job, EvaluateJob):
                 self._evaluations[job.id] = job
+            else:
+                self._waiting[job.version].append(job)
+                self._version_of.update(dict.fromkeys(job.ids.tolist(), job.version))
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
+    def collect(self, ids: Sequence[int]) -> Results:
         for job_id in ids:
             if job_id in self._evaluations:
                 self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
             elif job_id not in self._done:
                 version = self._version_of[job_id]
-                jobs = self._waiting.pop(version)
-                trained = self._learner.train(self._models[version], jobs)
-                self._done |= split_replies(jobs, trained)
-                for job in jobs:
-                    del self._version_of[job.id]
-        return [self._done.pop(job_id) for job_id in ids]
+                jobs = TrainJobs.joined(self._waiting.pop(version))
+                done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
+                numbers = jobs.ids.tolist()
+                self._done.update(dict.fromkeys(numbers, done))
+                for number in numbers:
+                    del self._version_of[number]
+        return Results(dict(zip(ids, map(self._done.pop, ids), strict=True)))
 
     def _evaluate(self, job: EvaluateJob) -> Evaluated:
         models = self._models[job.version] if job.models is None else job.models

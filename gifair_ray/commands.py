@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gifair_ray.protocol import Job, Params
+from gifair_ray.protocol import Job
+from gifair_ray.replies import Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,6 @@ class Record:
 
 Command = Submit | Publish | Record
 Commands = list[Command]
-
-Results = Mapping[int, Any]
-"""What each job of an event came to: a Reply for training, an Evaluated for an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from gifair_ray.asking import learn
 from gifair_ray.commands import Coded, Commands, Nullable, Publish, Record
 from gifair_ray.dispatching import NO_RANK
-from gifair_ray.protocol import Params, Reply
+from gifair_ray.replies import Params, Replies
 from gifair_ray.sums import squared_norms
 from gifair_ray.tables import OUTCOMES
 from gifair_ray.timeline import COMPLETED
@@ -24,37 +25,34 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def report(world: World, state: State, rows: Ints, replies: Sequence[Reply]) -> Commands:
+def report(world: World, state: State, rows: Ints, replies: Replies) -> Commands:
     """Learn the losses that replies carry."""
     basis = world.scenario.weighting.basis
     if basis not in ("local", "received"):
         return []
-    losses = np.array([getattr(reply, f"loss_{basis}") for reply in replies])
+    losses = replies.loss_local if basis == "local" else replies.loss_received
     flights = state.flights
     return learn(world, state, flights["client"][rows], losses, flights["version"][rows])
 
 
-def commit(
-    world: World, state: State, rows: Ints, replies: Sequence[Reply], weights: Floats
-) -> Commands:
+def commit(world: World, state: State, rows: Ints, replies: Replies, weights: Floats) -> Commands:
     """One server update, from replies and their weights ω, in any order; concludes the rows."""
     scenario, flights = world.scenario, state.flights
     order = np.lexsort((flights["dispatch"][rows], flights["client"][rows]))
-    rows, weights, replies = rows[order], weights[order], [replies[i] for i in order.tolist()]
+    rows, weights, replies = rows[order], weights[order], replies.take(order)
     clients = flights["client"][rows]
-    bases = [state.models[version] for version in flights["version"][rows].tolist()]
-    models = [reply.model for reply in replies]
+    bases = list(map(state.models.__getitem__, flights["version"][rows].tolist()))
     if world.rule.reweighing:
         weights = _reweighed(world, state, rows, replies, bases, weights)
     trainable = world.layout.trainable
     decay = scenario.work.schedule.decay_by(state.schedule_clock(world), world.most_steps)
-    theta = scenario.aggregator(state.theta, models, bases, weights, trainable, decay)
+    theta = scenario.aggregator(state.theta, replies.models, bases, weights, trainable, decay)
     theta.setflags(write=False)
     norm = math.sqrt(squared_norms([theta[:trainable]], [state.theta[:trainable]])[0])
     if scenario.solver.keep:
         ordinals = flights["ordinal"][rows].tolist()
-        for client, ordinal, reply in zip(clients.tolist(), ordinals, replies, strict=True):
-            state.keep(client, ordinal, reply)
+        for client, ordinal, own in zip(clients.tolist(), ordinals, replies.kept, strict=True):
+            state.keep(client, ordinal, own)
     lag = state.version - flights["version"][rows]
     slots = flights["slots"][rows]
     state.theta, state.version = theta, state.version + 1
@@ -76,7 +74,7 @@ def _reweighed(
     world: World,
     state: State,
     rows: Ints,
-    replies: Sequence[Reply],
+    replies: Replies,
     bases: Sequence[Params],
     weights: Floats,
 ) -> Floats:
@@ -90,9 +88,9 @@ def _reweighed(
         p=world.p[clients],
         weights=weights,
         total=float(np.sum(weights / ratios(world, state, clients))),
-        losses=np.array([reply.loss_received for reply in replies]),
+        losses=replies.loss_received,
         rates=np.array([schedule.rates(c, e)[0] for c, e in zip(clocks, steps, strict=True)]),
-        models=[reply.model[:trainable] for reply in replies],
+        models=[model[:trainable] for model in replies.models],
         bases=[base[:trainable] for base in bases],
     )
     return world.rule.weigh(update, state.memory)
@@ -103,7 +101,7 @@ def conclude(
     state: State,
     rows: Ints,
     lag: Ints | None = None,
-    replies: Sequence[Reply] = (),
+    replies: Replies | None = None,
     weights: Floats | None = None,
 ) -> Commands:
     """Record how work ended and let go of it. Without weights it was discarded."""
@@ -124,26 +122,19 @@ def conclude(
             "arrival_s": Nullable(columns["arrival"]),
             "rank": None if columns["rank"].max() == NO_RANK else columns["rank"],
             "staleness": discarded if lag is None else lag,
-            "loss_local": _losses(replies, "loss_local", discarded),
-            "loss_received": _losses(replies, "loss_received", discarded),
+            "loss_local": discarded if replies is None else Nullable(replies.loss_local),
+            "loss_received": discarded if replies is None else Nullable(replies.loss_received),
             "weight": discarded if weights is None else weights,
         },
     )
-    for version in columns["version"][columns["job"] >= 0].tolist():
-        state.held[version] -= 1
-        if state.held[version] <= 0:
-            _let_go(state, version)
+    for version, n in Counter(columns["version"][columns["job"] >= 0].tolist()).items():
+        state.held[version] -= n
+        _let_go(state, version)
     _let_go(state, state.version - 1)
     clients = columns["client"]
     state.row_of[clients[state.row_of[clients] == rows]] = -1
     flights.release(rows)
     return [record]
-
-
-def _losses(replies: Sequence[Reply], name: str, discarded: Any) -> Any:
-    if not replies:
-        return discarded
-    return Nullable(np.array([getattr(reply, name) for reply in replies]))
 
 
 def _let_go(state: State, version: int) -> None:

@@ -96,6 +96,8 @@ class Devices(Frozen):
                 f"devices.{name} = {values[k]:.4g} for client {population.name(k)} "
                 f"is outside {limits}"
             )
+        if (values == values[0]).all():  # no memory for a million times the same
+            return np.broadcast_to(values[0], values.shape)
         return np.asarray(values)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Params
 from gifair_ray.tables import DIGESTED
 
 BLOCK_ROWS = 4096

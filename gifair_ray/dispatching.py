@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.commands import Commands, Submit
-from gifair_ray.protocol import Message, TrainJob
+from gifair_ray.protocol import ALL_STEPS, TrainJobs
 from gifair_ray.timeline import COMPLETED, timeline
 from gifair_ray.world import SCALAR_BYTES, State, World
 
@@ -35,7 +35,7 @@ def dispatch(
     scenario, counts = world.scenario, state.participation.counts
     tilt, rank = world.rule.tilts(state.losses, clients)
     down = np.full(len(clients), world.model_bytes, dtype=np.int64)
-    if holding is not None:
+    if holding is not None and len(holding):
         down[np.isin(clients, holding)] = 0
     if world.rule.tilting:
         down += SCALAR_BYTES
@@ -91,32 +91,23 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     rows = rows[counts]
     if not len(rows):
         return []
-    clock, clients = state.schedule_clock(world), flights["client"][rows]
-    ids = range(state.jobs, state.jobs + len(rows))
-    state.jobs += len(rows)
-    tilts = flights["tilt"][rows].tolist()
-    messages = {tilt: Message(state.version, clock, tilt) for tilt in set(tilts)}
-    columns = zip(
+    clients, steps = flights["client"][rows], flights["steps"][rows]
+    ids = np.arange(state.jobs, state.jobs + len(rows))
+    own = {}
+    if world.scenario.solver.tracks > 1:
+        models = enumerate(map(state.own_model, clients.tolist()))
+        own = {place: model for place, model in models if model is not None}
+    jobs = TrainJobs(
+        state.version,
         ids,
-        clients.tolist(),
-        flights["ordinal"][rows].tolist(),
-        tilts,
-        flights["steps"][rows].tolist(),
-        world.steps[clients].tolist(),
-        strict=True,
+        clients,
+        flights["ordinal"][rows],
+        flights["clock"][rows],
+        flights["tilt"][rows],
+        np.where(steps == world.steps[clients], ALL_STEPS, steps),
+        own,
     )
-    own = state.own_model if world.scenario.solver.tracks > 1 else lambda client: None
-    jobs = [
-        TrainJob(
-            job,
-            client,
-            ordinal,
-            messages[tilt],
-            None if steps == all_steps else steps,
-            own(client),
-        )
-        for job, client, ordinal, tilt, steps, all_steps in columns
-    ]
+    state.jobs += len(rows)
     flights["job"][rows] = ids
-    state.held[state.version] += len(jobs)
-    return [Submit(jobs)]
+    state.held[state.version] += len(rows)
+    return [Submit([jobs])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
+_ALL = 2**64 - 1
 _S30, _S27, _S31, _S11 = (np.uint64(s) for s in (30, 27, 31, 11))
 
 
@@ -39,12 +41,29 @@ def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return z
 
 
+def _mix_one(z: int) -> int:
+    """The same of one number, for which Python is quicker than numpy."""
+    z &= _ALL
+    z = (z ^ (z >> 30)) * int(_MIX1) & _ALL
+    z = (z ^ (z >> 27)) * int(_MIX2) & _ALL
+    return z ^ (z >> 31)
+
+
 def bits(seed: int, purpose: str, *keys: Keys) -> npt.NDArray[np.uint64]:
     """64 random bits for each row of the (broadcast) keys; always at least one-dimensional."""
-    h = np.atleast_1d(_root(seed, purpose))
+    h: Any = int(_root(seed, purpose))
     for key in keys:
         # Each key is mixed before the next is added, so that (1, 2) and (2, 1) differ.
-        h = _mix(h + (np.atleast_1d(key).astype(np.uint64) + np.uint64(1)) * _GAMMA)
+        if not isinstance(key, int):
+            h = np.atleast_1d(np.uint64(h)) if isinstance(h, int) else h
+            h = _mix(h + (np.atleast_1d(key).astype(np.uint64) + np.uint64(1)) * _GAMMA)
+            continue
+        if not -(2**63) <= key < 2**64:
+            raise OverflowError(f"key {key} of a draw does not fit in 64 bits")
+        added = (key + 1) * int(_GAMMA) & _ALL
+        h = _mix_one(h + added) if isinstance(h, int) else _mix(h + np.uint64(added))
+    if isinstance(h, int):
+        return np.array([_mix_one(h + int(_GAMMA))], dtype=np.uint64)
     return _mix(h + _GAMMA)
 
 

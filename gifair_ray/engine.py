@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from gifair_ray import measure
 from gifair_ray.backend import Backend
 from gifair_ray.clock import Event
 from gifair_ray.commands import Command, Publish, Record, Submit
-from gifair_ray.protocol import EvaluateJob, Job, Params
+from gifair_ray.protocol import EvaluateJob, Job, TrainJob, TrainJobs
 from gifair_ray.recorder import Recorder
+from gifair_ray.replies import Params, Results
 from gifair_ray.scenario import Scenario
 from gifair_ray.sums import dot
 from gifair_ray.world import State, World
@@ -44,7 +45,7 @@ class Saved:
     """All that a run needs to go on from between two events."""
 
     state: State
-    jobs: list[Job]
+    jobs: list[TrainJob | EvaluateJob]
     """Submitted, and not collected yet."""
     models: dict[int, Params]
     """The versions that jobs may refer to."""
@@ -83,9 +84,10 @@ class Engine:
 
         That is in the middle of an event that failed, and while personal models are evaluated.
         """
-        jobs = list(self._jobs.values())
-        if self._in_step or any(isinstance(j, EvaluateJob) and j.models is not None for j in jobs):
+        asked = (job for job in self._jobs.values() if isinstance(job, EvaluateJob))
+        if self._in_step or any(job.models is not None for job in asked):
             return None
+        jobs = [j if isinstance(j, EvaluateJob) else j.job(n) for n, j in self._jobs.items()]
         return Saved(self.state, jobs, self._models, self._closing, self._loss, self._spread)
 
     def resume(self, saved: Saved) -> None:
@@ -95,7 +97,12 @@ class Engine:
         for version, theta in saved.models.items():
             self._models[version] = theta
             self._backend.publish(version, theta)
-        self._submit(saved.jobs)
+        training: dict[int, list[TrainJob]] = {}
+        for job in saved.jobs:
+            if isinstance(job, TrainJob):
+                training.setdefault(job.message.version, []).append(job)
+        asked = [job for job in saved.jobs if isinstance(job, EvaluateJob)]
+        self._submit([*map(TrainJobs.of, training.values()), *asked])
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def advance(self, budget_s: float, rounds: float = math.inf) -> Progress:
@@ -123,10 +130,10 @@ class Engine:
         if together:
             events = [(moment, event), *together]
             needs = [job for _, one in events for job in one.needs]
-            found = dict(zip(needs, self._collect(needs), strict=True))
+            found = self._collect(needs)
             self._carry_out(world.scenario.policy.handle_together(world, state, events, found))
             return
-        results = dict(zip(event.needs, self._collect(event.needs), strict=True))
+        results = self._collect(event.needs)
         if event.kind == "evaluated":
             commands = measure.evaluated(world, state, event, results)
             self._note(event, results)
@@ -136,23 +143,21 @@ class Engine:
             commands = world.scenario.policy.handle(world, state, event, results)
         self._carry_out(commands)
 
-    def _collect(self, needs: Sequence[int]) -> list[Any]:
+    def _collect(self, needs: Sequence[int]) -> Results:
         if not needs:
-            return []
+            return Results({})
         began = time.perf_counter()
         results = self._backend.collect(needs)
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
-        for job_id in needs:
-            version = self._jobs.pop(job_id).starts_from
-            self._needed[version] -= 1
-            if self._needed[version] <= 0:
-                self._retire(version)
+        versions = Counter(map(attrgetter("version"), map(self._jobs.pop, needs)))
+        self._needed -= versions  # keeps what is positive
+        for version in versions:
+            self._retire(version)
         return results
 
     def _retire(self, version: int) -> None:
-        if 0 <= version < self.state.version and self._needed[version] <= 0:
-            del self._needed[version]
+        if 0 <= version < self.state.version and version not in self._needed:
             self._models.pop(version, None)
             self._backend.retire(version)
 
@@ -169,11 +174,15 @@ class Engine:
 
     def _submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._needed[job.starts_from] += 1
-            self._jobs[job.id] = job
+            if isinstance(job, EvaluateJob):
+                self._needed[job.version] += 1
+                self._jobs[job.id] = job
+            else:
+                self._needed[job.version] += len(job)
+                self._jobs.update(dict.fromkeys(job.ids.tolist(), job))
         self._backend.submit(jobs)
 
-    def _note(self, event: Event, results: dict[int, Any]) -> None:
+    def _note(self, event: Event, results: Results) -> None:
         """Keep what the progress line shows: mean loss, and the spread between groups."""
         loss = results[event.needs[0]].loss
         if event.payload[3] == "train" and not np.isnan(loss).all():

@@ -27,7 +27,8 @@ from gifair_ray.digest import run_digest
 from gifair_ray.errors import BadInput
 from gifair_ray.files import write_text, writing
 from gifair_ray.inputs import inputs
-from gifair_ray.protocol import Layout, Params
+from gifair_ray.protocol import CPU, Layout
+from gifair_ray.replies import Params
 from gifair_ray.results import MANIFEST, MANIFEST_FORMAT, read_manifest, read_table
 from gifair_ray.scenario import Scenario
 from gifair_ray.tables import TABLES
@@ -78,7 +79,9 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def reopen(path: Path, scenario: Scenario, command: Sequence[str]) -> RunFolder:
+    def reopen(
+        path: Path, scenario: Scenario, command: Sequence[str], how: Mapping[str, Any]
+    ) -> RunFolder:
         """Take possession of the folder of a run that did not end, to go on with it."""
         folder = RunFolder(path)
         manifest = read_manifest(path)
@@ -101,6 +104,8 @@ class RunFolder:
                 f"{path} was begun on another processor ({manifest.get('cpu')}): numbers may "
                 "differ in their last bits; go on there, or run it again"
             )
+        if (then := manifest.get("device", CPU)) != how.get("device", CPU):
+            raise BadInput(f"{path} was begun on another device: go on with --device {then}")
         if manifest.get("inputs") != (found := inputs(scenario)):
             raise BadInput(
                 f"{path} was begun with other files ({manifest.get('inputs')}) than there are now "

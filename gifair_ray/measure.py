@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from gifair_ray import objective
 from gifair_ray.clock import Event
-from gifair_ray.commands import Command, Commands, Nullable, Record, Results, Submit
+from gifair_ray.commands import Command, Commands, Nullable, Record, Submit
 from gifair_ray.federation import Split
 from gifair_ray.protocol import EvaluateJob
+from gifair_ray.replies import Results
 from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What passes between server and clients.
+"""What the server asks of clients.
 
 The *message* is what the simulated protocol sends a client: it is charged in bytes and time, and
 tells a client no more than the paper allows (its own scalar λ r_k/(p_k |A|), never the factors).
@@ -8,17 +8,18 @@ The *job* is what a worker needs to play that client; it costs nothing in the si
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.federation import Split
+from gifair_ray.replies import Evaluated, Floats, Ints, Params, Trained
 
-Params = npt.NDArray[np.floating]
-Floats = npt.NDArray[np.float64]
+CPU = "cpu"
+"""The torch device of every learner, unless it is asked for another."""
 Report = Literal["local", "received"]
 """A loss that a client sends back with its update: at its local model, or at the received one."""
 
@@ -55,10 +56,85 @@ class TrainJob:
     steps: int | None = None
     personal: Params | None = None
 
-    @property
-    def starts_from(self) -> int:
-        """The version of the model that it needs."""
-        return self.message.version
+
+ALL_STEPS = 1 << 62
+"""In place of a number of steps: all of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainJobs(Sequence[TrainJob]):
+    """Jobs that start from one version of the model: in columns, and one by one where asked for.
+
+    `limits` is `TrainJob.steps` of each, or ALL_STEPS; `own` has the clients' own models, by place.
+    """
+
+    version: int
+    ids: Ints
+    clients: Ints
+    ordinals: Ints
+    clocks: Floats
+    tilts: Floats
+    limits: Ints
+    own: Mapping[int, Params]
+
+    COLUMNS = ("ids", "clients", "ordinals", "clocks", "tilts", "limits")
+
+    @staticmethod
+    def of(jobs: Sequence[TrainJob]) -> TrainJobs:
+        """Jobs in columns."""
+        if isinstance(jobs, TrainJobs):
+            return jobs
+        limits = [ALL_STEPS if job.steps is None else job.steps for job in jobs]
+        return TrainJobs(
+            jobs[0].message.version,
+            np.array([job.id for job in jobs]),
+            np.array([job.client for job in jobs]),
+            np.array([job.ordinal for job in jobs]),
+            np.array([job.message.clock for job in jobs]),
+            np.array([job.message.tilt for job in jobs]),
+            np.array(limits),
+            {i: job.personal for i, job in enumerate(jobs) if job.personal is not None},
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[TrainJobs]) -> TrainJobs:
+        """Jobs of one version, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = {n: np.concatenate([getattr(p, n) for p in parts]) for n in TrainJobs.COLUMNS}
+        starts = np.cumsum([0, *map(len, parts)]).tolist()
+        own = {at + i: v for at, p in zip(starts, parts, strict=False) for i, v in p.own.items()}
+        return TrainJobs(parts[0].version, **columns, own=own)
+
+    def take(self, places: npt.NDArray[np.integer]) -> TrainJobs:
+        """Those in some places."""
+        columns = {name: getattr(self, name)[places] for name in self.COLUMNS}
+        own = self.own
+        if own:
+            own = {i: own[place] for i, place in enumerate(places.tolist()) if place in own}
+        return TrainJobs(self.version, **columns, own=own)
+
+    def job(self, number: int) -> TrainJob:
+        """The one with this number. Numbers ascend."""
+        found: TrainJob = self[int(np.searchsorted(self.ids, number))]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return self.take(np.arange(len(self))[place])
+        limit = int(self.limits[place])
+        message = Message(self.version, float(self.clocks[place]), float(self.tilts[place]))
+        return TrainJob(
+            int(self.ids[place]),
+            int(self.clients[place]),
+            int(self.ordinals[place]),
+            message,
+            None if limit == ALL_STEPS else limit,
+            self.own.get(int(place) % len(self)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,55 +142,13 @@ class EvaluateJob:
     """Evaluate on one split of some clients: a version of the model, or `models`, one for each."""
 
     id: int
-    clients: npt.NDArray[np.int64]
+    clients: Ints
     split: Split
     version: int
     models: Params | None = None
 
-    @property
-    def starts_from(self) -> int:
-        """The version of the model that it needs."""
-        return self.version
 
-
-Job = TrainJob | EvaluateJob
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A stack of replies, a row per job. Losses that were not asked for are NaN."""
-
-    models: Params
-    loss_local: Floats
-    loss_received: Floats
-    personal: Params | None = None
-    """The clients' own models, where the solver trains those too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One client's result: its local model, and the losses it was told to report (else NaN).
-
-    `personal` is what the client keeps for itself, if it trains that apart from the local model.
-    """
-
-    model: Params
-    loss_local: float
-    loss_received: float
-    personal: Params | None = None
-
-    @property
-    def kept(self) -> Params:
-        """The client's personal model: its own track's, or else its last local model."""
-        return self.model if self.personal is None else self.personal
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A column per measure, a row per client; `correct` is −1 where there are no classes."""
-
-    loss: Floats
-    correct: npt.NDArray[np.int64]
+Job = TrainJobs | EvaluateJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +193,15 @@ class Learner(Protocol):
         """Local training of each job's client from θ."""
         ...
 
-    def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
+    def evaluate(self, models: Params, clients: Ints, split: Split) -> Evaluated:
         """One shared flat model, or a stack with a row per client."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A learner that can compute elsewhere than on the CPU."""
+
+    def move(self, device: str) -> None:
+        """Compute on this torch device from now on; refuses one that is not there."""
         ...

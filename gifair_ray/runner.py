@@ -13,6 +13,7 @@ from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.folder import RunFolder, can_resume, clear_unfinished
+from gifair_ray.protocol import CPU
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving, Session
 
@@ -33,9 +34,11 @@ Start = Callable[[Scenario, Path | None, Saving], contextlib.AbstractContextMana
 
 
 @contextlib.contextmanager
-def start_local(scenario: Scenario, folder: Path | None, saving: Saving) -> Iterator[AnySession]:
-    """Begin a run in this process."""
-    with LocalBackend(scenario) as backend:
+def start_local(
+    scenario: Scenario, folder: Path | None, saving: Saving, device: str = CPU
+) -> Iterator[AnySession]:
+    """Begin a run in this process, on a torch device."""
+    with LocalBackend(scenario, device) as backend:
         yield Session(scenario, backend, folder, saving)
 
 
@@ -52,7 +55,7 @@ def run_one(
     """Run a scenario to its end. Whatever stops it is raised, and written to the manifest."""
     record = None
     if folder is not None and saving.resume:
-        record = RunFolder.reopen(folder, scenario, command)
+        record = RunFolder.reopen(folder, scenario, command, how)
     elif folder is not None:
         record = RunFolder.create(folder, scenario, label, command, how)
     session: AnySession | None = None

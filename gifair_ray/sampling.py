@@ -112,8 +112,11 @@ class Sampling(Frozen):
         if len(chosen) < m:
             there = np.arange(K)[online(np.arange(K))]
             chosen += self._by_priority(seed, index, cumulative, there, chosen, m)
-        clients, slots = np.unique(np.array(chosen, dtype=np.int64), return_counts=True)
-        return clients, slots
+        clients = np.array(chosen, dtype=np.int64)
+        clients.sort()
+        if self.scheme != "p-replace":
+            return clients, np.ones(len(clients), dtype=np.int64)
+        return np.unique(clients, return_counts=True)
 
     def _in_sequence(
         self, seed: int, index: int, cumulative: Floats, m: int, online: Online

@@ -16,8 +16,9 @@ from gifair_ray.checkpoint import Checkpoints
 from gifair_ray.digest import run_digest
 from gifair_ray.engine import Engine, Progress
 from gifair_ray.folder import RunFolder
-from gifair_ray.protocol import Layout, Params
+from gifair_ray.protocol import Layout
 from gifair_ray.recorder import FolderRecorder, Recorder
+from gifair_ray.replies import Params
 from gifair_ray.scenario import Scenario
 
 

@@ -18,8 +18,8 @@ from gifair_ray.digest import model_hash
 from gifair_ray.engine import Engine
 from gifair_ray.federation import SPLITS
 from gifair_ray.losses import LossTable
-from gifair_ray.protocol import Params
 from gifair_ray.recorder import Recorder
+from gifair_ray.replies import Params
 from gifair_ray.scenario import Scenario
 from gifair_ray.weightings import Floats, Ints, Memory, Rule, Update
 

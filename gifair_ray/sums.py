@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gifair_ray.replies import Models
+
 Floats = npt.NDArray[np.float64]
 Reals = npt.NDArray[np.floating]
 BLOCK = 1 << 14  # numbers of a long vector that are taken at a time: they stay in the cache
@@ -21,7 +23,7 @@ def dot(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     return float(np.add.reduce(np.multiply(a, b, dtype=np.float64)))
 
 
-def gram(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
+def gram(rows: Models, bases: Models) -> Floats:
     """The inner products ⟨row_i − base_i, row_j − base_j⟩ in float64, as a matrix."""
     m, n = len(rows), len(rows[0])
     out = np.zeros((m, m))

@@ -78,7 +78,7 @@ TABLES: Mapping[str, pa.Schema] = {
         ("loss_received", _FLOAT, "loss", "F_k at the received model, as reported"),
         ("bytes_down", _INT, "B", "sent to the client"),
         ("bytes_up", _INT, "B", "received from the client"),
-        ("weight", _FLOAT, "1", "aggregation weight ω_k"),
+        ("weight", _FLOAT, "1", "aggregation weight ω_k (fedmgda: before λ* takes its place)"),
     ),
     "losses": _schema(
         "losses",

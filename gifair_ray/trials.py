@@ -21,8 +21,9 @@ from gifair_ray.digest import run_digest
 from gifair_ray.engine import Engine
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
-from gifair_ray.protocol import Evaluated, Learner, Params, Trained, TrainJob
+from gifair_ray.protocol import Learner, TrainJob
 from gifair_ray.recorder import Recorder
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.scenario import Scenario, merge, parse
 from gifair_ray.tables import DIGESTED
 from gifair_ray.world import World

@@ -84,11 +84,16 @@ class Work(Frozen):
         column = np.arange(per_pass * self.batch_size)
         passes = np.arange(-(-steps // per_pass))[:, None]
         who = (clients[:, None, None], ordinals[:, None, None])
-        priorities = draws.bits(seed, "shuffle", *who, passes, column)
-        # What is not there comes last. The SIMD sort is not stable, and need not be: no two
-        # priorities of real rows are equal (of 64 bits).
-        absent = np.broadcast_to(column >= samples[:, None, None], priorities.shape)
-        priorities[absent] = LAST
-        order = np.argsort(priorities, axis=2)
-        order[absent] = -1
+        # The row's number takes the place of a priority's last bits: sorting such keys is several
+        # times as quick as finding the order that would sort them.
+        places = np.uint64((1 << len(column).bit_length()) - 1)
+        keys = draws.bits(seed, "shuffle", *who, passes, column)
+        keys &= ~places
+        keys |= column.astype(np.uint64)
+        absent = column >= samples[:, None, None]
+        np.copyto(keys, LAST, where=absent)  # what is not there comes last
+        keys.sort(axis=2)
+        keys &= places
+        order = keys.view(np.int64)
+        np.copyto(order, -1, where=absent)
         return order.reshape(len(clients), -1, self.batch_size)[:, :steps]

@@ -18,7 +18,8 @@ from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
 from gifair_ray.flights import Flights
 from gifair_ray.losses import LossTable
-from gifair_ray.protocol import Layout, Params, Reply
+from gifair_ray.protocol import Layout
+from gifair_ray.replies import Params
 from gifair_ray.scenario import Scenario
 from gifair_ray.sums import dot
 from gifair_ray.tables import OUTCOMES
@@ -231,12 +232,12 @@ class State:
             return self.waiting[client][1]
         return self.personal.get(client)
 
-    def keep(self, client: int, ordinal: int, reply: Reply) -> None:
+    def keep(self, client: int, ordinal: int, own: Params) -> None:
         """A client's personal model is what it trained in a dispatch, unless it has a later one."""
         if ordinal < self.kept[client]:
             return
         self.kept[client] = ordinal
-        self.personal[client] = frozen(reply.kept)
+        self.personal[client] = frozen(own)
         if client in self.waiting and self.waiting[client][0] <= ordinal:
             del self.waiting[client]
 

@@ -30,14 +30,21 @@ def sweep(
     many as the scenario says.
     """
     axes = [_axis(one) for one in over]
+    away = "take the variants away with --set study.variants= and name an --set algorithm=…"
     doubled = [key for key, _ in axes if sum(key == other for other, _ in axes) > 1]
     if doubled:
         raise BadInput(f"--over {doubled[0]} is given twice; list its values once")
     common = [*sets, *([] if seeds is None else [f"study.seeds={seeds}"])]
-    runs, folders = [], dict[str, tuple[str, int]]()
+    runs, folders, seen = [], dict[str, tuple[str, int]](), dict[tuple[str, str], str]()
     for number, values in enumerate(itertools.product(*(values for _, values in axes))):
         chosen = [(key, value) for (key, _), value in zip(axes, values, strict=True)]
-        study = load(source, [*common, *(f"{key}={literal}" for key, (_, literal) in chosen)], seed)
+        sets = [*common, *(f"{key}={literal}" for key, (_, literal) in chosen)]
+        try:
+            study = load(source, sets, seed)
+        except BadInput as error:
+            if not str(error).startswith("variant "):
+                raise
+            raise BadInput(f"{error}; to vary one setting, {away}") from error
         varied = len({label for label, _ in study.runs}) > 1
         for own, scenario in study.runs:
             label = ", ".join([own] * varied + [_told(key, plain) for key, (plain, _) in chosen])
@@ -45,6 +52,10 @@ def sweep(
             twin = folders.setdefault(folder_name(label), (label, number))
             if twin != (label, number):
                 raise BadInput(f"{twin[0]!r} and {label!r} would share a folder; change a value")
+            same = seen.setdefault((own, scenario.digest()), label)
+            if same != label:
+                why = f" (a variant's own value stands: {away})" if varied else ""
+                raise BadInput(f"{same!r} and {label!r} are the same scenario{why}")
             runs.append((label, scenario))
         if len(runs) > MOST_RUNS:
             raise BadInput(f"the sweep has more than {MOST_RUNS} runs; take fewer values or seeds")

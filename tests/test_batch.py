@@ -144,6 +144,28 @@ def test_the_variants_of_a_study_are_combined_with_the_values():
     assert found == [f"{v}, steps={n}" for n in (1, 2) for v in "AB" for _ in range(2)]
 
 
+def test_a_variants_own_value_is_not_swept_under_another_name():
+    """Its value stands, so that a label with another one would be wrong."""
+    variants = {"A": {"work": {"steps": 5}}, "B": {}}
+    study = TABLE | {"study": {"variants": variants}}
+    with pytest.raises(BadInput, match=r"'A, steps=1' and 'A, steps=2' are the same scenario .*="):
+        sweep(study, ["work.steps=1,2"])
+    with pytest.raises(BadInput, match=r"'noise=1' and 'noise=1\.0' are the same scenario$"):
+        sweep(TABLE, ["data.noise=1,1.0"])
+    found = [label for label, _ in sweep(study, ["work.steps=1,2"], ["study.variants="]).runs]
+    assert found == ["steps=1", "steps=2"]
+
+
+def test_a_key_that_not_every_variant_has_is_refused_with_a_way_out(capsys):
+    over = ["--over", "weighting.lambda_fraction=0,0.5"]
+    assert main(["sweep", "quickstart", *over, "--backend", "local"]) == 2
+    told = capsys.readouterr().err
+    assert "variant 'FedAvg': unknown key weighting.lambda_fraction" in told
+    assert "--set study.variants= and name an --set algorithm=" in told
+    study = sweep("quickstart", over[1:], ["study.variants=", "algorithm=gifair-global"])
+    assert [s.weighting.lambda_fraction for _, s in study.runs] == [0.0] * 5 + [0.5] * 5
+
+
 @pytest.mark.parametrize(
     ("over", "told"),
     [

@@ -223,6 +223,18 @@ def test_a_study_has_a_folder_for_each_run_and_ends_with_a_table(capsys):
     )
 
 
+def test_what_to_type_next_can_be_typed(monkeypatch, capsys):
+    """After `make run` the command is in .venv, and nowhere else."""
+    common = ["run", "small.toml", "--quiet", "--backend", "local", "--out"]
+    monkeypatch.setattr(sys, "argv", [".venv/bin/gifair"])
+    for path, command in (("", ".venv/bin/gifair"), (str(Path(sys.executable).parent), "gifair")):
+        monkeypatch.setenv("PATH", path)
+        assert main([*common, f"out of {command.count('/')}"]) == 0
+        told = capsys.readouterr().out
+        assert f"More: {command} compare 'out of {command.count('/')}'" in told
+        assert f"      {command} report 'out of {command.count('/')}' --open" in told
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2.0 min"), (7200, "2.0 h"), (172_800, "2.0 d")],
@@ -495,6 +507,16 @@ def test_digest_leaves_timings_out(done, capsys):
 
 
 # list, show
+
+
+def test_list_fits_the_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list"]) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    monkeypatch.delenv("COLUMNS")
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.split() == told.split()
 
 
 def test_list_names_everything_there_is(capsys):

@@ -357,11 +357,24 @@ def test_files_are_written_by_their_endings(two, tmp_path):
         write(table, tmp_path / "t.xls")
 
 
+def test_what_rounding_leaves_is_shown_as_nothing():
+    runs = [small_run("A", s) for s in range(2)] + [small_run("B", s, BETTER) for s in range(2)]
+    table = pairs(runs)
+    assert table["measure"].to_pylist()[0] == "mean_accuracy"
+    for error, told in ((1.8e-15, "+6.67 (0)"), (0.02, "+6.67 (0.02)")):
+        rows = [row | {"standard_error": error} for row in table.to_pylist()]
+        assert told in shown(render_paired(pa.Table.from_pylist(rows, table.schema)))
+
+
 def test_terminal_tables_tell_groups_and_pairs(two):
     groups = shown(render_groups(compare_by_group(two)))
     assert "too_s" in groups
     assert "offli" not in groups  # which never happened
     assert "Fed|Avg" in groups
+    narrow = shown(render_groups(compare_by_group(two), narrow=True), 80)
+    for heading in re.findall(r"[a-z_.-]+", groups.partition("─")[0].partition("waste")[2]):
+        assert heading in narrow, heading  # none is cut off
+    assert max(map(len, narrow.splitlines())) <= 80
     assert "Against Fed|Avg & 100 %, seed by seed" in shown(render_paired(pairs(two)))
     everything = shown(render(compare(two), everything=True), 100)
     for column in LABELS:

@@ -18,6 +18,8 @@ import sys
 import webbrowser
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pydantic import BaseModel
 
@@ -28,6 +30,7 @@ from gifair_ray.scenario import Scenario
 from gifair_ray.tables import TABLES
 
 DOCS = Path(__file__).parent.parent / "docs"
+README = DOCS.parent / "README.md"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w-]+\.(?:py|toml|csv))\n")
@@ -85,7 +88,9 @@ def test_what_a_page_says_can_be_done(page, tmp_path, monkeypatch, capsys):
             if package and not importlib.util.find_spec(package):
                 continue  # test_export says so, visibly
             do(name)
-        else:
+        elif all(
+            map(importlib.util.find_spec, re.findall(r"^import (pandas|polars)$", text, re.M))
+        ):
             exec(compile(text, page, "exec"), {})
     for name in (n for what, n, _ in steps(page) if what == "file" and n.endswith(".py")):
         sys.modules.pop(name.removesuffix(".py"), None)
@@ -98,12 +103,78 @@ def test_there_is_something_to_do_on_the_pages():
     assert {"tutorial.md", "results.md", "own-data.md", "own-model.md"} <= set(RUNNABLE)
 
 
-def test_every_command_in_the_text_exists():
+def typed(text):
+    """Every line of a page, and of its job files, that is a call of gifair."""
+    for _, block in BLOCK.findall(text):
+        for line in block.splitlines():
+            called = re.search(r"(?:^|\$ |-- |entrypoint: |python -m )gifair(?:_ray)? (.*)", line)
+            if called:
+                yield called[1]
+
+
+@pytest.mark.parametrize("page", [*(DOCS / page for page in PAGES), README], ids=lambda p: p.name)
+def test_every_command_in_the_text_can_be_typed(page):
+    text = page.read_text(encoding="utf-8")
+    for line in typed(text):
+        told = re.split(r"\s{2,}", line)[0]  # what comes after is a remark
+        _parser().parse_args(shlex.split(told, comments=True))
     (chosen,) = (a for a in _parser()._actions if hasattr(a, "choices") and a.choices)
-    for page in PAGES:
-        text = (DOCS / page).read_text(encoding="utf-8")
-        for word in re.findall(r"(?:^|`|\$ )gifair ([a-z]+)", text, re.MULTILINE):
-            assert word in chosen.choices, (page, word)
+    for word in re.findall(r"(?:^|`|\$ )gifair ([a-z]+)", text, re.MULTILINE):
+        assert word in chosen.choices, word
+
+
+def test_the_job_file_says_what_kuberay_needs():
+    (text,) = (block for language, block in blocks("cluster.md") if language == "yaml")
+    job = pytest.importorskip("yaml").safe_load(text)
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    asked = _parser().parse_args(job["spec"]["entrypoint"].split()[1:])
+    cluster = job["spec"]["rayClusterSpec"]
+    head, workers = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    (container,) = head["template"]["spec"]["containers"]
+    (volume,) = container["volumeMounts"]
+    assert asked.out.startswith(volume["mountPath"])
+    assert asked.resume
+    cpus = [
+        group["replicas"] * int(one["resources"]["limits"]["cpu"])
+        for group in workers
+        for one in group["template"]["spec"]["containers"]
+    ]
+    assert sum(cpus) == asked.workers
+
+
+# --- the README -----------------------------------------------------------------------------------
+
+MODELS = """
+from torch import nn
+
+def net(task, width):
+    return nn.Sequential(nn.Linear(task.input_shape[0], width), nn.ReLU(),
+                         nn.Linear(width, task.classes))
+"""
+
+
+def test_what_the_readme_says_about_data_model_and_python_works(tmp_path, monkeypatch):
+    """Its scenario with data and a model of one's own, and its lines of Python, as they stand."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = BLOCK.findall(README.read_text(encoding="utf-8"))
+    (scenario,) = (block for language, block in found if language == "toml")
+    (lines,) = (b for language, b in found if language == "python" and "import gifair_ray" in b)
+    Path("mine.toml").write_text(scenario, encoding="utf-8")
+    Path("mymodels.py").write_text(MODELS, encoding="utf-8")
+    people = [{"client": f"c{i}", "group": ("rural", "urban")[i % 2]} for i in range(12)]
+    rows = [who | {"y": j % 2, "x": [float(j % 2), 1.0]} for who in people for j in range(20)]
+    pa.parquet.write_table(pa.Table.from_pylist(rows), "mine.parquet")
+    for name in ("a", "b"):
+        short = ["--set", "stop.rounds=2", "--backend", "local", "--quiet"]
+        assert main(["run", "mine.toml", *short, "--out", f"runs/{name}"]) == 0
+    names = {}
+    try:
+        exec(compile(lines, "README.md", "exec"), names)
+    finally:
+        sys.modules.pop("mymodels", None)
+    assert len(names["run"].digest) == 32
+    assert names["run"].table("groups")["version"].to_pylist()[-1] == 50
 
 
 # --- the reference --------------------------------------------------------------------------------

@@ -151,11 +151,3 @@ def test_the_command(tmp_path, capsys):
     assert main(arguments) == 2
     with pytest.raises(SystemExit):
         main(["export", str(folder), "--to", "parquet"])
-
-
-def test_tables_go_to_pandas_and_polars_without_a_copy():
-    """As the README promises; polars is not among the packages that the tests install."""
-    column = small_run().table("rounds")["time_s"].chunk(0)
-    assert column.to_numpy(zero_copy_only=True).__array_interface__["data"][0] == (
-        column.buffers()[1].address + column.offset * 8
-    )

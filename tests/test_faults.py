@@ -145,6 +145,7 @@ def test_an_actor_that_is_killed_between_two_events_is_replaced(actors):
         {"threads": 7},
         {"gifair": "0.0.0"},
         {"data": "other"},
+        {"device": "cuda (Another One)"},
     ],
     ids=lambda change: next(iter(change)),
 )

@@ -97,10 +97,11 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        plots = ("plots", "speed_plot", "lambda_plot", "convergence")
+        plots = ("plots", "speed_plot", "convergence")
         return module in [f"gifair_ray.analysis.{name}" for name in plots]
     if within(name, "plotly"):
-        return module in (f"gifair_ray.analysis.{m}" for m in ("figures", "gantt", "style"))
+        drawing = ("figures", "system_figures", "gantt", "style")
+        return module in (f"gifair_ray.analysis.{m}" for m in drawing)
     if within(name, "torch"):
         # The loops that the engine is measured against are torch, in processes of their own.
         limits = ("gifair_ray.bench.limits", "gifair_ray.bench.processes")

@@ -221,3 +221,47 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         find_runs(tmp_path)
     with pytest.raises(BadInput, match="is not a folder"):
         find_runs([tmp_path / "nowhere"])
+
+
+# --- other libraries ------------------------------------------------------------------------------
+
+
+def address(values):
+    return values.__array_interface__["data"][0]
+
+
+def test_tables_are_mapped_and_not_read(run):
+    write_segment(run, "000000.arrow", losses(*range(10_000)))
+    before = pa.total_allocated_bytes()
+    table = load(run).table("losses")
+    assert len(table) == 10_000
+    assert pa.total_allocated_bytes() == before
+
+
+def test_pandas_takes_every_column_without_a_copy(run):
+    """Numbers, texts and nulls, of several segments."""
+    pandas = pytest.importorskip("pandas")
+    for i in range(2):
+        write_segment(run, f"00000{i}.arrow", losses(*range(10_000)))
+    table = load(run).table("losses")
+    before = pa.total_allocated_bytes()
+    frame = table.to_pandas(types_mapper=pandas.ArrowDtype)
+    assert pa.total_allocated_bytes() - before < table.nbytes / 100
+    assert frame["client"].tolist() == 2 * list(range(10_000))
+    assert frame["age"].isna().all()
+    taken = pa.chunked_array(frame["loss"].array.__arrow_array__())
+    for ours, theirs in zip(table["loss"].chunks, taken.chunks, strict=True):
+        assert ours.buffers()[1].address == theirs.buffers()[1].address
+
+
+def test_polars_takes_numbers_without_a_copy(run):
+    polars = pytest.importorskip("polars")
+    for i in range(2):
+        write_segment(run, f"00000{i}.arrow", losses(2 * i, 2 * i + 1))
+    table = load(run).table("losses")
+    frame = polars.from_arrow(table, rechunk=False)
+    assert frame["client"].to_list() == [0, 1, 2, 3]
+    for name in ("client", "loss"):
+        ours = [chunk.to_numpy(zero_copy_only=True) for chunk in table[name].chunks]
+        theirs = [part.to_numpy(allow_copy=False) for part in frame[name].get_chunks()]
+        assert list(map(address, theirs)) == list(map(address, ours))

@@ -90,10 +90,9 @@ def stale_by_one_more(report):
     waiting = []
 
     def mutant(world, state, rows, replies):
-        waiting.append([reply.loss_received for reply in replies])
+        waiting.append(replies.loss_received)
         late = waiting[max(0, len(waiting) - 2)]
-        old = [dataclasses.replace(r, loss_received=x) for r, x in zip(replies, late, strict=True)]
-        return report(world, state, rows, old)
+        return report(world, state, rows, dataclasses.replace(replies, loss_received=late))
 
     return mutant
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gifair_ray.analysis import RunTables, compare_groups, group_losses
+from gifair_ray.analysis import RunTables, by_lambda, compare_groups, group_losses
 from gifair_ray.analysis.plots import COLOURS, MOST
 from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
@@ -159,6 +159,37 @@ def test_a_task_without_accuracies_is_compared_by_its_losses():
     (ax,) = compare_groups([make_run([[1.0, 3.0]])]).axes
     assert ax.get_xlabel() == "group loss $L_i$ (test)"
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [1.0, 3.0])
+
+
+def with_lambda(fraction, correct, seed=0):
+    run = make_run([[1.0] * len(correct)], correct=correct, label=f"f {fraction}", seed=seed)
+    rounds = [{"round": 1, "time_s": 1.0, "lam": fraction * 0.2 or None, "lam_max": 0.2}]
+    rounds[0] |= {"bytes_down": 0, "bytes_up": 0}
+    return RunTables.of(dict(run.tables) | {"rounds": table("rounds", rounds)}, run.manifest)
+
+
+def test_groups_by_lambda_are_means_over_seeds_with_their_deviation():
+    runs = [with_lambda(0.5, [8, 6]), with_lambda(0.0, [9, 3]), with_lambda(0.5, [8, 4], seed=1)]
+    (ax,) = by_lambda(runs).axes
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("λ / λ_max", "accuracy (test, %)")
+    assert texts(ax.get_legend()) == ["0", "1"]
+    first, second = (container.lines[0] for container in ax.containers)
+    np.testing.assert_allclose(first.get_xydata(), [[0, 90], [0.5, 80]])
+    np.testing.assert_allclose(second.get_xydata(), [[0, 30], [0.5, 50]])
+    (bars,) = ax.containers[1].lines[2]
+    low, high = bars.get_segments()[1][:, 1]
+    assert (low, high) == pytest.approx((50 - 200**0.5, 50 + 200**0.5))
+    drawn(by_lambda(runs))
+
+
+def test_many_groups_by_lambda_are_the_mean_and_the_deviation_of_clients():
+    axes = by_lambda([with_lambda(f, [5] * 5 + [9] * 5) for f in (0.0, 0.9)]).axes
+    assert [ax.get_ylabel() for ax in axes] == ["mean of clients (%)", "std of clients (%)"]
+    assert axes[1].get_xlabel() == "λ / λ_max"
+    mean, std = (ax.containers[0].lines[0].get_ydata().astype(float) for ax in axes)
+    np.testing.assert_allclose(mean, [70, 70])
+    noise = 0.9 * (0.25 / 9 + 0.09 / 9) / 2  # (K−1)/K times the mean of a(1 − a)/(n − 1)
+    np.testing.assert_allclose(std, [100 * math.sqrt(0.04 - noise)] * 2)
 
 
 def test_names_are_shown_as_they_are():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gifair_ray
-from gifair_ray.errors import BadInput, Diverged
+from gifair_ray.errors import BadInput, Diverged, RunFailed
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_on_this_machine")]
 
@@ -168,6 +168,19 @@ def test_an_address_where_no_cluster_is(address, tmp_path):
     assert len(err.splitlines()) <= 2
 
 
+def test_ray_that_does_not_start_is_told_of(monkeypatch):
+    import ray
+
+    from gifair_ray.actors.start import start_ray
+
+    def init(**options):
+        raise Exception("The node timed out.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RunFailed, match=r"Ray did not start .* timed out\. Try again"):
+        start_ray(1)
+
+
 # Processes
 
 
@@ -270,11 +283,43 @@ def test_made_data_are_the_same_on_every_worker(source, model):
 def test_jobs_arrive_as_they_were_sent():
     import numpy as np
 
-    from gifair_ray.actors.client import pack, unpack
-    from gifair_ray.protocol import Message, TrainJob
+    from gifair_ray.actors.wire import pack, unpack
+    from gifair_ray.protocol import Message, TrainJob, TrainJobs
 
-    jobs = [TrainJob(7, 3, 2, Message(5, 0.1, -0.25)), TrainJob(8, 1, 0, Message(5, 1.5, 0.0), 4)]
-    assert unpack(pack(jobs)) == jobs
     v = np.array([1.0, 2.0])
-    (back,) = unpack(pack([TrainJob(9, 0, 0, Message(5, 0.0, 0.0), None, v)]))
-    assert back.personal is v
+    jobs = [
+        TrainJob(7, 3, 2, Message(5, 0.1, -0.25)),
+        TrainJob(8, 1, 0, Message(5, 1.5, 0.0), 4),
+        TrainJob(9, 0, 0, Message(5, 0.0, 0.0), None, v),
+    ]
+    theta = np.array([0.5, -1.0], dtype=np.float32)
+    columns = TrainJobs.of(jobs)
+    there, model = unpack(pack(columns, theta), dict(columns.own), "float32")
+    assert list(there) == jobs
+    assert model is not None
+    assert model.dtype == np.float32
+    assert model.tolist() == theta.tolist()
+    assert unpack(pack(columns, None), {}, "float32")[1] is None
+
+
+@pytest.mark.parametrize("n", [3, 100_000])  # as bytes, and as arrays
+def test_results_arrive_as_they_were_sent(n):
+    import numpy as np
+
+    from gifair_ray.actors.wire import SMALL, pack_results, unpack_results
+    from gifair_ray.replies import Trained
+
+    models = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+    losses = np.array([1.0, np.nan])
+    for own in (None, -models):
+        sent = pack_results(Trained(models, losses, -losses, own), 0.25)
+        assert isinstance(sent, list) == (models.nbytes <= SMALL)
+        back, seconds = unpack_results(sent, n, "float32")
+        assert seconds == 0.25
+        np.testing.assert_array_equal(back.models, models)
+        np.testing.assert_array_equal(back.loss_local, losses)
+        np.testing.assert_array_equal(back.loss_received, -losses)
+        if own is None:
+            assert back.personal is None
+        else:
+            np.testing.assert_array_equal(back.personal, own)

@@ -185,7 +185,7 @@ def test_many_settings_are_shown_page_by_page():
         assert pages_ == ["1–12", "13–14"]
         assert {plot["when"]["settings"] for plot in told[name]["plots"]} == set(pages_)
     assert told["timeline"]["notes"] == ["Of 2 further settings there is no timeline here."]
-    assert len(told["cost"]["plots"][0]["figure"]["data"]) == 15
+    assert len(told["cost"]["plots"][0]["figure"]["data"]) == 16
 
 
 def test_every_client_a_group_of_its_own(tmp_path):
@@ -244,7 +244,7 @@ DRAWN = """((section) => [...section.querySelectorAll(VISIBLE)].map((box) => ({
     const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
       && a.top < b.bottom - 1 && b.top < a.bottom - 1;
     const plot = box.querySelector(".bglayer rect, .cartesianlayer .gridlayer");
-    for (const kind of [".xtick text", ".ytick text", ".legendtext"]) {
+    for (const kind of [".xtick text", ".ytick text", ".legendtext", ".textpoint text"]) {
       const all = boxes(kind);
       all.forEach((one, i) => all.slice(i + 1).forEach((other) => {
         if (meet(one.at, other.at)) hits.push([kind, one.text, other.text]);

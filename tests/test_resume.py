@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 import gifair_ray
-from gifair_ray import checkpoint, folder, runner
+from gifair_ray import checkpoint, draws, folder, runner
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.recorder import FolderRecorder
 from gifair_ray.results import read_manifest
@@ -502,17 +502,29 @@ def test_a_driver_on_ray_that_is_told_to_stop(tmp_path):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("moment", range(50))
 @pytest.mark.parametrize("backend", ["local", "ray"])
-def test_a_driver_that_is_killed_at_fifty_moments(backend, tmp_path):
-    from gifair_ray import draws
-
+def test_a_driver_that_is_killed_at_a_random_moment(backend, moment, tmp_path):
+    """One of fifty; of a run that is over by then, an earlier one."""
     how = ("--backend", backend, *(("--workers", "2") if backend == "ray" else ()))
-    for number in range(50):
-        root = tmp_path / str(number)
-        root.mkdir()
-        shares = draws.uniform(number, "moments", np.arange(3))
-        which = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-        longest = 2.0 if backend == "local" else 12.0  # Ray takes a while to start
-        plan = [(which[(number + i) % 3 if i else 0], longest * s) for i, s in enumerate(shares)]
-        digest = _killed_and_resumed(root, plan, how)
-        assert digest == faulty.undisturbed(*LONG, rounds=ROUNDS), number
+    how += ("--checkpoint-rounds", "5", "--out", "run")
+    (tmp_path / "s.toml").write_text(dump(_study(LONG)))
+    seconds = draws.uniform(moment, "moment", 0)[0] * (3.0 if backend == "local" else 8.0)
+    while True:
+        command = _gifair("run", "s.toml", *how, cwd=tmp_path)
+        _wait_until_it_writes(command, tmp_path / "run")
+        time.sleep(seconds)
+        command.kill()
+        command.communicate()
+        if command.returncode == -signal.SIGKILL:
+            break
+        shutil.rmtree(tmp_path / "run")
+        seconds /= 2
+    begun = list((tmp_path / "run" / "checkpoints").glob("*.json"))
+    print(f"killed after {seconds:.2f} s, {len(begun)} checkpoints")
+    again = _gifair("run", "s.toml", *how, "--resume", cwd=tmp_path)
+    _, err = again.communicate()
+    assert again.returncode == 0, err
+    manifest = read_manifest(tmp_path / "run")
+    assert manifest["digest"] == faulty.undisturbed(*LONG, rounds=ROUNDS)
+    assert folder.folder_digest(tmp_path / "run") == manifest["digest"]

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import faulty
+import numpy as np
 import pytest
 
 import gifair_ray
@@ -126,27 +127,70 @@ def test_two_runs_at_once_on_one_cluster_and_in_one_folder(tmp_path):
 # Long runs
 
 
-def resident():
-    """Bytes of memory that this process has in use."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def anonymous(pid="self"):
+    """Bytes that a process has for itself; what it shares with others is not counted."""
+    with open(f"/proc/{pid}/status") as file:
+        (line,) = (line for line in file if line.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
+
+
+def slope(seen):
+    """Bytes that a round of the last half adds to a process's memory, by least squares."""
+    late = [row for row in seen if row[0] >= seen[-1][0] / 2]
+    assert len(late) >= 10
+    return np.polyfit(*np.array(late, dtype=float).T, 1)[0]
+
+
+def long_run(policy):
+    """Ten thousand rounds."""
+    return faulty.scenario(policy, "GIFAIR-Per").table() | {
+        "stop": {"rounds": 10_000}, "evaluation": {"every": 500, "splits": ["train"]},
+    }  # fmt: skip
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["sync", "fedbuff"])
 def test_memory_does_not_grow_with_rounds(policy, tmp_path):
-    """Ten thousand rounds: what a round of the last half adds, in bytes."""
-    table = faulty.scenario(policy, "GIFAIR-Per").table() | {
-        "stop": {"rounds": 10_000}, "evaluation": {"every": 500, "splits": ["train"]},
-    }  # fmt: skip
     seen = []
 
     def watch(label, scenario, progress):
-        seen.append((progress.rounds, resident()))
+        seen.append((progress.rounds, anonymous()))
 
-    gifair_ray.run(table, out=tmp_path / "run", backend="local", watch=watch, checkpoint_s=2.0)
-    late = [(rounds, memory) for rounds, memory in seen if rounds >= 5_000]
-    (first, before), (last, after) = late[0], late[-1]
-    slope = (after - before) / (last - first)
-    print(f"{policy}: {slope:.0f} bytes a round, {after >> 20} MB in the end")
-    assert slope < 1_000, f"{slope:.0f} bytes a round"
+    options = {"backend": "local", "watch": watch, "checkpoint_s": 2.0}
+    gifair_ray.run(long_run(policy), out=tmp_path / "run", **options)
+    print(f"{policy}: {slope(seen):.0f} bytes a round, {seen[-1][1] >> 20} MB in the end")
+    assert slope(seen) < 1_000
+
+
+@pytest.mark.ray
+@pytest.mark.nightly
+@pytest.mark.usefixtures("ray_on_this_machine")
+@pytest.mark.parametrize("policy", ["sync", "fedbuff"])
+def test_memory_of_actors_does_not_grow_with_rounds(policy, tmp_path):
+    """The driver, the server with its recorder, and both workers."""
+    import ray
+
+    from gifair_ray.actors.cluster import cluster
+    from gifair_ray.folder import RunFolder
+    from gifair_ray.session import Saving
+
+    scenario = load(long_run(policy)).runs[0][1]
+    folder = RunFolder.create(tmp_path / "run", scenario, "run", [], {}).path
+    with cluster(workers=2) as actors:
+        session = actors.start(scenario, folder, Saving(seconds=2.0))
+        server = ray.get(actors.server.__ray_call__.remote(lambda self: os.getpid()))
+        workers = ray.get([actor.ready.remote() for actor in actors.clients])
+        whose = {"driver": "self", "server": server, "worker 0": workers[0], "worker 1": workers[1]}
+        seen = {name: [] for name in whose}
+        finished = False
+        while not finished:
+            progress = session.advance(0.5)
+            finished = progress.finished
+            for name, pid in whose.items():
+                seen[name].append((progress.rounds, anonymous(pid)))
+        session.finish()
+    found = {name: slope(memory) for name, memory in seen.items()}
+    for name, bytes_a_round in found.items():
+        last = seen[name][-1][1] >> 20
+        print(f"{policy}, {name}: {bytes_a_round:.0f} bytes a round, {last} MB in the end")
+    assert max(found.values()) < 1_000, found

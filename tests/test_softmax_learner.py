@@ -424,7 +424,8 @@ def test_divergence_names_the_client_its_dispatch_and_the_learning_rate():
     schedule = Schedule(kind="geometric", lr=0.5, decay=0.5)
     toy = Toy((5, 5, 5), nan_in=1)
     maker = learner(toy, Work(steps=2, schedule=schedule))
-    items = [job(0), job(1, ordinal=6, tilt=-0.25, clock=2.0, version=9), job(2)]
+    items = [job(k, version=9) for k in range(3)]
+    items[1] = job(1, ordinal=6, tilt=-0.25, clock=2.0, version=9)
     with pytest.raises(Diverged) as caught:
         maker.train(maker.initial(), items)
     message = str(caught.value)

@@ -5,7 +5,15 @@ import pyarrow as pa
 import pytest
 from by_hand import CLIENTS, DISPATCHES, HOUR, small_run, table
 
-from gifair_ray.analysis import RunTables, compare, figures, style, views
+from gifair_ray.analysis import (
+    RunTables,
+    compare,
+    compare_by_group,
+    figures,
+    style,
+    system_figures,
+    views,
+)
 from gifair_ray.analysis.gantt import gantt
 from gifair_ray.analysis.sensitivity import sensitivity
 from gifair_ray.analysis.systems import fronts
@@ -178,9 +186,29 @@ def test_figures_show_the_numbers_of_their_tables():
     assert figure.layout.xaxis.title.text == "virtual time (minutes)"
     assert figure.layout.yaxis.title.text == "accuracy (%)"
     figure.update_layout(title="mine")  # it can be changed
-    front = figures.pareto(fronts(compare(runs)), "megabytes")
-    assert [trace.name for trace in front.data] == ["Pareto front", "1 A", "2 B"]
+    front = system_figures.pareto(fronts(compare(runs)), "megabytes")
+    assert [trace.name for trace in front.data][:3] == ["Pareto front", "1 A", "2 B"]
     np.testing.assert_allclose(front.data[2].y, [10])  # .8 − .7, in points
+
+
+def numbered(drawn):
+    """The numbers beside the marks of a figure, from top to bottom."""
+    texts = drawn.data[-1]
+    assert texts.mode == "text"
+    return [text.strip() for text in texts.text]
+
+
+def test_marks_that_lie_on_each_other_share_a_text():
+    """Gaps of 40, 10 and 0 points, three, two and one of them, at the same cost."""
+    lasts = (9, 9, 5), (9, 9, 5), (9, 9, 5), (9, 9, 8), (9, 9, 8), (9, 9, 9)
+    runs = [small_run(str(i), 0, (*BETTER[:2], last)) for i, last in enumerate(lasts)]
+    table = fronts(compare(runs))
+    assert numbered(system_figures.pareto(table, "megabytes")) == ["1–3", "4, 5", "6"]
+    one = system_figures.participation(compare_by_group(runs), "weight_ratio")
+    assert numbered(one)[-3:] == ["6", "4, 5", "1–3"]  # of group b
+    assert len(one.data) == 3
+    many = [small_run(f"label {i}", 0) for i in range(7)]
+    assert len(system_figures.participation(compare_by_group(many)).data) == 2  # hover tells
 
 
 def test_a_gantt_chart_has_two_bars_for_a_dispatch_and_tells_outcomes_and_groups_apart():

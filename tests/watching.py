@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from gifair_ray.backend import LocalBackend
-from gifair_ray.protocol import Job, Params, Reply, TrainJob
+from gifair_ray.protocol import Job, TrainJob, TrainJobs
+from gifair_ray.replies import Params, Reply, Results
 from gifair_ray.scenario import Scenario
 from gifair_ray.scenarios.load import load
 from gifair_ray.session import Outcome, Session
@@ -31,15 +32,13 @@ class Watching(LocalBackend):
         super().publish(version, theta)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        self.jobs += [job for job in jobs if isinstance(job, TrainJob)]
+        self.jobs += [job for some in jobs if isinstance(some, TrainJobs) for job in some]
         super().submit(jobs)
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
+    def collect(self, ids: Sequence[int]) -> Results:
         results = super().collect(ids)
         self.replies |= {
-            job: result
-            for job, result in zip(ids, results, strict=True)
-            if isinstance(result, Reply)
+            job: result for job, result in results.items() if isinstance(result, Reply)
         }
         return results
 

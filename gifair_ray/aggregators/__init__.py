@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gifair_ray.parts import Part
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Models, Params
 
 if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # numbers added at a time: they stay in the processor's cache
 
 
-def weighted_sum(weights: Floats, rows: Sequence[Params], bases: Sequence[Params]) -> Floats:
+def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floats:
     """Σ_k ω_k (row_k − base_k) in float64, one client after the other, in the order given.
 
     The one place where clients are summed: callers pass them in the order of their numbers, so
@@ -29,16 +29,15 @@ def weighted_sum(weights: Floats, rows: Sequence[Params], bases: Sequence[Params
     total = np.empty(n, dtype=np.float64)
     block = max(1, min(n, BLOCK // m))
     buffer = np.empty((m, block), dtype=np.float64)
-    alike = all(base is bases[0] for base in bases)
+    alike = len(set(map(id, bases))) == 1
     for at in range(0, n, block):
         part = slice(at, min(n, at + block))
         changes = buffer[:, : part.stop - at]
-        for k in range(m):
-            changes[k] = rows[k][part]
-            if not alike:
-                changes[k] -= bases[k][part]
-        if alike:
-            changes -= bases[0][part].astype(np.float64)
+        if alike and isinstance(rows, np.ndarray):
+            np.subtract(rows[:, part], bases[0][part], out=changes, dtype=np.float64)
+        else:
+            for k in range(m):
+                np.subtract(rows[k][part], bases[k][part], out=changes[k], dtype=np.float64)
         changes *= weights[:, None]
         np.add.reduce(changes, axis=0, out=total[part])
     return total
@@ -63,7 +62,7 @@ class Aggregator(Part):
     def combine(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
@@ -86,7 +85,7 @@ class Aggregator(Part):
     def __call__(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         trainable: int,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
 from gifair_ray.min_norm import GAP, min_norm_weights
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Models, Params
 from gifair_ray.sums import dot, gram
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Fedmgda(Aggregator):
     def combine(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         decay: float,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Models, Params
 
 
 class Mean(Aggregator):
@@ -21,7 +21,7 @@ class Mean(Aggregator):
     def combine(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         decay: float,

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from gifair_ray.aggregators import Aggregator, Floats, weighted_sum
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Models, Params
 
 
 class PaperLiteral(Aggregator):
@@ -31,7 +31,7 @@ class PaperLiteral(Aggregator):
     def combine(
         self,
         theta: Params,
-        models: Sequence[Params],
+        models: Models,
         bases: Sequence[Params],
         weights: Floats,
         decay: float,

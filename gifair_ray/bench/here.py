@@ -16,11 +16,23 @@ from gifair_ray.backend import Backend, Description, LocalBackend
 from gifair_ray.bench.window import given, measure
 from gifair_ray.federation import Population
 from gifair_ray.learners import _common
-from gifair_ray.protocol import Evaluated, EvaluateJob, Job, Layout, Params, Reply
+from gifair_ray.protocol import EvaluateJob, Job, Layout
+from gifair_ray.replies import Evaluated, Found, Params, Reply, Results
 from gifair_ray.scenario import parse
 from gifair_ray.session import Session
 
 STEP_S = 0.1
+
+
+class _Same(Results):
+    """Every training job came to the same reply."""
+
+    def __init__(self, found: Found, reply: Reply) -> None:
+        super().__init__(found)
+        self._reply = reply
+
+    def __getitem__(self, job: int) -> Any:
+        return self._found.get(job, self._reply)
 
 
 class NoOp:
@@ -46,10 +58,8 @@ class NoOp:
             if isinstance(job, EvaluateJob):
                 self._sizes[job.id] = len(job.clients)
 
-    def collect(self, ids: Sequence[int]) -> list[Any]:
-        if not self._sizes:
-            return [self._reply] * len(ids)
-        return [self._evaluated(i) if i in self._sizes else self._reply for i in ids]
+    def collect(self, ids: Sequence[int]) -> Results:
+        return _Same({i: self._evaluated(i) for i in ids if i in self._sizes}, self._reply)
 
     def _evaluated(self, job: int) -> Evaluated:
         n = self._sizes.pop(job)

@@ -207,6 +207,9 @@ def _add_running(parser: argparse.ArgumentParser, out: bool = True) -> None:
         "--gpus-per-actor", type=float, default=0.0, metavar="N", help="the same for GPUs"
     )
     parser.add_argument(
+        "--device", default="cpu", help="torch device of cnn, lstm and own models, such as cuda"
+    )
+    parser.add_argument(
         "--checkpoint-s", type=float, default=60.0, metavar="S", help="save a run every S seconds"
     )
     parser.add_argument("--checkpoint-rounds", type=int, metavar="N", help="and every N rounds")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import shutil
+import sys
+import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,9 +49,9 @@ def resume(arguments: argparse.Namespace) -> None:
 
 COMPUTING = (
     "backend", "workers", "address", "clients_per_actor", "cpus_per_actor", "gpus_per_actor",
-    "checkpoint_s", "checkpoint_rounds",
+    "device", "checkpoint_s", "checkpoint_rounds",
 )  # fmt: skip
-"""Options that say how a run is computed and saved; none of them changes its results."""
+"""Options that say how a run is computed and saved; only the device may change its results."""
 
 
 def computing(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -79,9 +82,17 @@ def _show_results(runs: list[Run], out: Path) -> None:
         print(f"note: {remark}")
     if len(runs) == 1:
         print(f"digest {runs[0].digest}")
-    folder = shlex.quote(str(out))
-    print(f"More: gifair compare {folder}")
-    print(f"      gifair report {folder} --open")
+    show_more(out)
+
+
+def show_more(out: Path) -> None:
+    """The commands that show more of what is in a folder, to be typed as they are."""
+    folder, command = shlex.quote(str(out)), "gifair"
+    typed = Path(sys.argv[0])
+    if typed.name == command and shutil.which(command) is None:  # make run, without activation
+        command = shlex.quote(sys.argv[0])
+    print(f"More: {command} compare {folder}")
+    print(f"      {command} report {folder} --open")
 
 
 def show_comparison(folders: list[Path]) -> None:
@@ -114,11 +125,19 @@ def list_all(arguments: argparse.Namespace) -> None:
     from gifair_ray.solvers import Solver
     from gifair_ray.weightings import Weighting
 
+    room = shutil.get_terminal_size((sys.maxsize, 0)).columns  # a file takes lines of any length
+
+    def tell(line: str, indent: int = 2) -> None:
+        first, others = "  ", " " * indent
+        print(textwrap.fill(line, room, break_on_hyphens=False,
+                            initial_indent=first, subsequent_indent=others))  # fmt: skip
+
     print("scenarios (gifair run NAME)")
     width = max(map(len, names()))
     for name in names():
-        print(f"  {name:<{width}}  {summary(name)}")
-    print("algorithms\n  " + "  ".join(ALGORITHMS))
+        tell(f"{name:<{width}}  {summary(name)}", width + 4)
+    print("algorithms")
+    tell("  ".join(ALGORITHMS))
     families: dict[str, type[Part]] = {
         "data sources": DataSource,
         "models": Model,
@@ -129,7 +148,8 @@ def list_all(arguments: argparse.Namespace) -> None:
         "availability": Availability,
     }
     for title, family in families.items():
-        print(f"{title}\n  " + "  ".join(family.names()))
+        print(title)
+        tell("  ".join(family.names()))
 
 
 def show(arguments: argparse.Namespace) -> None:

@@ -116,14 +116,14 @@ def _show(runs: list[Any], arguments: argparse.Namespace) -> None:
     console = Console()
     if not console.is_terminal:  # a file has room for all columns
         console.width = max(console.width, 2 * WIDE if arguments.table == "clients" else WIDE)
+    narrow = console.width < WIDE
     labels = {run.manifest["label"] for run in runs}
     only = arguments.table
     if only in (None, "labels"):
         table = _table(runs, arguments, "labels")
-        narrow = console.width < WIDE
         console.print(render(table, tall=narrow, everything=arguments.all))
     if only in (None, "groups"):
-        console.print(render_groups(_table(runs, arguments, "groups")))
+        console.print(render_groups(_table(runs, arguments, "groups"), narrow))
     if only == "clients":
         console.print(render_rows(_table(runs, arguments, "clients")))
     if only == "pairs":

@@ -120,7 +120,7 @@ class _Cost(NamedTuple):
         import numpy as np
 
         from gifair_ray.backend import LocalBackend
-        from gifair_ray.protocol import Message, TrainJob
+        from gifair_ray.protocol import Message, TrainJob, TrainJobs
 
         with LocalBackend(scenario) as backend:
             described = backend.describe()
@@ -128,7 +128,8 @@ class _Cost(NamedTuple):
             typical = int(np.argsort(sizes)[len(sizes) // 2])
             backend.publish(0, described.initial)
             for ordinal in (0, 1):  # the first also makes the data
-                backend.submit([TrainJob(ordinal, typical, ordinal, Message(0, 0.0, 0.0))])
+                job = TrainJob(ordinal, typical, ordinal, Message(0, 0.0, 0.0))
+                backend.submit([TrainJobs.of([job])])
                 began = time.process_time()
                 backend.collect([ordinal])
             seconds = time.process_time() - began
@@ -247,7 +248,7 @@ def _final(one: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Study:
 def _sensitivity(one: Plan, arguments: argparse.Namespace) -> None:
     """The paper's figure: accuracies of the groups (or mean and std) against λ/λ_max."""
     from gifair_ray.analysis import load
-    from gifair_ray.analysis.lambda_plot import sensitivity
+    from gifair_ray.analysis.plots import by_lambda
     from gifair_ray.cli.tune import over_seeds, run_batch_shown
     from gifair_ray.scenarios.load import Study
 
@@ -258,10 +259,7 @@ def _sensitivity(one: Plan, arguments: argparse.Namespace) -> None:
     done = run_batch_shown(Study(one.name, tuple(runs)), one.out / "sensitivity", arguments)
     if failed := [run for run in done if run.error is not None]:
         raise RunFailed(f"{one.name}, λ/λ_max = {failed[0].label}: {failed[0].error}")
-    by_lambda: dict[float, list[Any]] = {}
-    for run in done:
-        by_lambda.setdefault(float(run.label), []).append(load(run.folder))
-    figure = sensitivity(by_lambda, grouped=bool(one.experiment.groups))
+    figure = by_lambda([load(run.folder) for run in done])
     figure.savefig(one.out / "sensitivity.png", dpi=200)
     print(one.out / "sensitivity.png")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -47,7 +46,7 @@ def run_batch_shown(study: Study, out: Path, arguments: argparse.Namespace) -> l
 
 def sweep(arguments: argparse.Namespace) -> None:
     """Run a scenario over all combinations of values, and compare them."""
-    from gifair_ray.cli.commands import show_comparison
+    from gifair_ray.cli.commands import show_comparison, show_more
     from gifair_ray.scenarios.sweep import sweep as combine
 
     study = combine(
@@ -58,7 +57,7 @@ def sweep(arguments: argparse.Namespace) -> None:
     done = [run.folder for run in runs if run.error is None]
     if done:
         show_comparison(done)
-        print(f"More: gifair compare {shlex.quote(str(out))}")
+        show_more(out)
     if failed := [run for run in runs if run.error is not None]:
         first = failed[0]
         raise RunFailed(

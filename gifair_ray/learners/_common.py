@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.errors import Diverged
-from gifair_ray.protocol import Params, TrainJob
+from gifair_ray.protocol import TrainJob, TrainJobs
+from gifair_ray.replies import Params
 
 Value = TypeVar("Value")
-CACHE_BYTES = 256 << 20
+CACHE_BYTES = 192 << 20
 """Prepared data that a learner keeps, at most."""
 
 
@@ -33,9 +34,9 @@ def check_finite(
         )
 
 
-def own_models(jobs: Sequence[TrainJob], initial: Params) -> Params:
+def own_models(jobs: TrainJobs, initial: Params) -> Params:
     """The model v_k of each job's client, a row per job: the initial one where it has none yet."""
-    return np.stack([initial if job.personal is None else job.personal for job in jobs])
+    return np.stack([jobs.own.get(place, initial) for place in range(len(jobs))])
 
 
 class BoundedCache(Generic[Value]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gifair_ray.protocol import TrainJob
+from gifair_ray.protocol import TrainJobs
 from gifair_ray.work import Work
 
 Ints = npt.NDArray[np.int64]
@@ -26,96 +27,91 @@ def bucket(rows: Ints) -> Ints:
 class Plan:
     """Steps of clients that train as one stack; those with most steps come first.
 
-    `members` are their places among the jobs. `index` (steps, clients, rows) says which rows of
+    `members` are their places among the jobs. `index` (clients, steps, rows) says which rows of
     all data a step uses, 0 where a batch is short; it has one step where all use the same rows.
-    `weight` is 1/rows of a batch there, and 0 where it is short. `steps` counts each client's.
+    `filled` says where there is one, and `counts` (clients, steps) how many a batch has. `rates`
+    are learning rates; `steps` counts each client's.
     """
 
     members: Ints
     index: Ints
-    weight: Floats
+    filled: npt.NDArray[np.bool_]
+    counts: Floats
     rates: Floats
     steps: Ints
 
     @property
     def last_rates(self) -> Floats:
         """η of each client's last step."""
-        return np.asarray(self.rates[self.steps - 1, np.arange(len(self.steps))])
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Jobs as columns."""
-
-    clients: Ints
-    ordinals: Ints
-    clocks: Floats
-    tilts: Floats
-    limits: Ints
-
-    @staticmethod
-    def of(jobs: Sequence[TrainJob]) -> Columns:
-        """Jobs without a limit have a very large one."""
-        return Columns(
-            np.array([job.client for job in jobs]),
-            np.array([job.ordinal for job in jobs]),
-            np.array([job.message.clock for job in jobs]),
-            np.array([job.message.tilt for job in jobs]),
-            np.array([1 << 62 if job.steps is None else job.steps for job in jobs]),
-        )
+        return np.asarray(self.rates[np.arange(len(self.steps)), self.steps - 1])
 
 
 def plans(
-    work: Work, seed: int, jobs: Columns, samples: Ints, starts: Ints, most: int
+    work: Work, seed: int, jobs: TrainJobs, samples: Ints, starts: Ints, most: int
 ) -> Iterator[Plan]:
     """The jobs in stacks of at most `most`, each with one number of rows in a batch."""
-    # A stack of one client with one row goes another way through torch than a taller one.
-    batch = max(2, work.batch_size or 0)
-    rows = bucket(samples) if work.batch_size is None else np.full(len(samples), batch)
     totals = work.step_counts(samples)
     steps = np.minimum(totals, jobs.limits)
-    for n in np.unique(rows).tolist():
-        members = np.flatnonzero(rows == n)
-        members = members[np.argsort(-steps[members], kind="stable")]
+    for n, members in _by_rows(work, samples):
+        if _differ(steps[members]):
+            members = members[np.argsort(-steps[members], kind="stable")]
         for at in range(0, len(members), most):
             some = members[at : at + most]
             order = _order(work, seed, jobs, samples, some, n, int(steps[some[0]]))
             yield _plan(work, jobs, some, order, starts[some], steps[some], totals[some])
 
 
+def _differ(values: npt.NDArray[Any]) -> bool:
+    return bool((values != values[0]).any())
+
+
+def _by_rows(work: Work, samples: Ints) -> Iterator[tuple[int, Ints]]:
+    """Who has so many rows in a batch."""
+    if work.batch_size is not None:
+        # A stack of one client with one row goes another way through torch than a taller one.
+        yield max(2, work.batch_size), np.arange(len(samples))
+        return
+    rows = bucket(samples)
+    for n in np.unique(rows).tolist():
+        yield n, np.flatnonzero(rows == n)
+
+
 def _order(
-    work: Work, seed: int, jobs: Columns, samples: Ints, members: Ints, rows: int, width: int
+    work: Work, seed: int, jobs: TrainJobs, samples: Ints, members: Ints, rows: int, width: int
 ) -> Ints:
     """(clients, steps, rows) of the clients' own row numbers; −1 where there is none."""
+    sizes = samples[members]
     if work.batch_size is None:
         column = np.arange(rows)
-        return np.where(column < samples[members, None], column, -1)[:, None]
-    batches = work.batches(samples[members])
+        return np.where(column < sizes[:, None], column, -1)[:, None]
+    clients, ordinals = jobs.clients[members], jobs.ordinals[members]
+    batches = work.batches(sizes)
+    if rows == work.batch_size and not _differ(batches):
+        return work.orders(seed, clients, ordinals, sizes)[:, :width]
     out = np.full((len(members), width, rows), -1, dtype=np.int64)
     for n in np.unique(batches).tolist():
         alike = np.flatnonzero(batches == n)
-        chosen = members[alike]
-        order = work.orders(seed, jobs.clients[chosen], jobs.ordinals[chosen], samples[chosen])
-        order = order[:, :width]
-        if len(alike) == len(members) and order.shape == out.shape:
-            return order
+        order = work.orders(seed, clients[alike], ordinals[alike], sizes[alike])[:, :width]
         out[alike, : order.shape[1], : order.shape[2]] = order
     return out
 
 
 def _plan(
-    work: Work, jobs: Columns, members: Ints, order: Ints, starts: Ints, steps: Ints, totals: Ints
+    work: Work, jobs: TrainJobs, members: Ints, order: Ints, starts: Ints, steps: Ints, totals: Ints
 ) -> Plan:
-    order = np.ascontiguousarray(order.transpose(1, 0, 2))
-    real = order >= 0
-    counts = np.count_nonzero(real, axis=2)[:, :, None]
-    weight = real / np.maximum(counts, 1)
-    index = np.where(real, order + starts[:, None], 0)
+    filled = order >= 0
+    index = np.where(filled, order + starts[:, None, None], 0)
+    # `sum` takes long where rows are short and many.
+    counts = np.maximum(np.einsum("ijk->ij", filled.astype(np.float64)), 1.0)
     width = int(steps[0])
-    rates = np.zeros((width, len(members)))
     clocks = jobs.clocks[members]
+    if not _differ(clocks) and not _differ(totals):
+        found = work.schedule.rates(float(clocks[0]), int(totals[0]))[:width]
+        rates = np.broadcast_to(found, (len(members), width))
+        return Plan(members, index, filled, counts, rates, steps)
+    rates = np.zeros((len(members), width))
     for clock, total in set(zip(clocks.tolist(), totals.tolist(), strict=True)):
         alike = (clocks == clock) & (totals == total)
         found = work.schedule.rates(clock, total)[:width]
-        rates[: len(found), alike] = found[:, None]
-    return Plan(members, index, weight, rates, steps)
+        rates[alike, : len(found)] = found
+    return Plan(members, index, filled, counts, rates, steps)

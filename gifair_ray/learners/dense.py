@@ -22,9 +22,10 @@ from torch import Tensor
 
 from gifair_ray.federation import Federation, Split
 from gifair_ray.learners._common import check_finite, own_models
-from gifair_ray.learners._plan import Columns, Plan, bucket, plans
+from gifair_ray.learners._plan import Plan, bucket, plans
 from gifair_ray.learners._rows import Rows
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
+from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
@@ -32,11 +33,22 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 LANES = 16  # 16 float32 are 64 bytes
 STACK_BYTES = 64 << 20  # inputs in one stack of an evaluation
+INPUT_BYTES = 4 << 20  # inputs of some steps of training, gathered at once
 MODEL_BYTES = 1 << 20  # models in one stack of training: they stay in the processor's cache
 
 
 def _padded(n: int) -> int:
     return -(-n // LANES) * LANES
+
+
+def _in_places(rows: Params, order: Sequence[Ints]) -> Params:
+    """Rows that came in some order, each in its place."""
+    places = order[0] if len(order) == 1 else np.concatenate(order)
+    if (places[1:] > places[:-1]).all():
+        return rows
+    out = np.empty_like(rows)
+    out[places] = rows
+    return out
 
 
 class DenseLearner:
@@ -69,8 +81,8 @@ class DenseLearner:
         # A hidden layer has a constant output beside its own, for the next layer's bias.
         padded = [_padded(n + 1) for n in widths[:-1]] + [_padded(classes)]
         self._shapes = list(pairwise(padded))
-        self._mask = torch.zeros(padded[-1], dtype=self._torch_dtype)
-        self._mask[classes:] = -torch.inf  # classes that only pad have probability 0
+        # Classes that only pad have a bias that gives them probability 0, and no gradient.
+        self._never = -float(np.finfo(self._dtype).max) / 4
         self.rows = Rows(federation, self._dtype, widths[0], padded[0])
         shapes: list[tuple[int, ...]] = []
         for n, m in self._sizes:
@@ -79,33 +91,35 @@ class DenseLearner:
         model_bytes = sum(n * m for n, m in self._shapes) * self._dtype.itemsize
         self._most = max(1, MODEL_BYTES // model_bytes)
         self._scratch: list[Tensor] = []
+        self._inputs = torch.empty(0)
 
     def initial(self) -> Params:
         return self._initial.copy()
 
     # Between flat vectors and stacks
 
-    def _pieces(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pieces(self, flat: Params) -> Iterator[tuple[Params, Params]]:
         """Views of each layer's weight, (models, inputs, outputs), and bias."""
         at = 0
         for n, m in self._sizes:
             weight, bias = flat[:, at : at + n * m], flat[:, at + n * m : at + n * m + m]
             at += n * m + m
             if self._transposed:
-                yield weight.view(-1, m, n).transpose(1, 2), bias
+                yield weight.reshape(-1, m, n).transpose(0, 2, 1), bias
             else:
-                yield weight.view(-1, n, m), bias
+                yield weight.reshape(-1, n, m), bias
 
     def _stack(self, models: Params) -> list[Tensor]:
         """A padded stack for each layer, of one flat model or of many."""
-        flat = torch.from_numpy(np.array(np.atleast_2d(models), dtype=self._dtype))
+        flat = models if models.ndim == 2 else models[None]
         out = []
         for shape, (n, m), (weight, bias) in zip(
             self._shapes, self._sizes, self._pieces(flat), strict=True
         ):
-            A = torch.zeros(len(flat), *shape, dtype=self._torch_dtype)
+            out.append(torch.zeros(len(flat), *shape, dtype=self._torch_dtype))
+            A = out[-1].numpy()
             A[:, :n, :m], A[:, n, :m] = weight, bias
-            out.append(A)
+        A[:, n, m:] = self._never
         return out
 
     def _copies(self, start: Sequence[Tensor], clients: int) -> list[Tensor]:
@@ -119,69 +133,86 @@ class DenseLearner:
             A.copy_(start_l.expand_as(A))
         return stack
 
-    def _flat(self, stack: Sequence[Tensor]) -> Params:
-        flat = torch.empty(len(stack[0]), self.layout.size, dtype=self._torch_dtype)
-        for A, (n, m), (weight, bias) in zip(stack, self._sizes, self._pieces(flat), strict=True):
-            weight.copy_(A[:, :n, :m])
-            bias.copy_(A[:, n, :m])
-        return flat.numpy()
+    def _gathered(self, rows: Tensor) -> Tensor:
+        """Inputs, in memory that is used again."""
+        if len(self._inputs) < len(rows):
+            self._inputs = torch.empty(len(rows), self._shapes[0][0], dtype=self._torch_dtype)
+        return torch.index_select(self.rows.x, 0, rows, out=self._inputs[: len(rows)])
+
+    def _flatten(self, stack: Sequence[Tensor], out: Params) -> None:
+        for A, (n, m), (weight, bias) in zip(stack, self._sizes, self._pieces(out), strict=True):
+            weight[:], bias[:] = A.numpy()[:, :n, :m], A.numpy()[:, n, :m]
 
     # Training
 
     def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
-        columns = Columns.of(jobs)
-        sizes = self.rows.sizes(columns.clients, "train")
-        starts = self.rows.starts(columns.clients, "train")
+        jobs = TrainJobs.of(jobs)
+        sizes = self.rows.sizes(jobs.clients, "train")
+        starts = self.rows.starts(jobs.clients, "train")
         models = np.empty((len(jobs), self.layout.size), dtype=self._dtype)
         pull = self._solver.personal_pull
-        personal = None if pull is None else own_models(jobs, self._initial)
-        last_rates = np.empty(len(jobs))
-        for plan in plans(self._work, self._seed, columns, sizes, starts, self._most):
+        own = personal = None if pull is None else own_models(jobs, self._initial)
+        if own is not None:
+            personal = np.empty_like(models)
+        last_rates, order, at = np.empty(len(jobs)), [], 0
+        for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most):
             who = plan.members
+            here = slice(at, at + len(who))
+            order.append(who)
+            at = here.stop
             last_rates[who] = plan.last_rates
-            tilts = columns.tilts[who]
-            models[who] = self._descend(theta, theta, plan, tilts, self._solver.pull)
-            if personal is not None and pull is not None:
-                personal[who] = self._descend(personal[who], theta, plan, 0.0 * tilts, pull)
+            tilts = jobs.tilts[who]
+            self._descend(theta, theta, plan, tilts, self._solver.pull, models[here])
+            if personal is not None and own is not None and pull is not None:
+                self._descend(own[who], theta, plan, 0.0 * tilts, pull, personal[here])
+        models = _in_places(models, order)
+        personal = None if personal is None else _in_places(personal, order)
         for results in (models,) if personal is None else (models, personal):
             check_finite(results, jobs, last_rates)
         local = received = np.full(len(jobs), np.nan)
         if "local" in self._reports:
-            local = self.evaluate(models, columns.clients, "train").loss
+            local = self.evaluate(models, jobs.clients, "train").loss
             check_finite(local, jobs, last_rates)
         if "received" in self._reports:
-            received = self.evaluate(theta, columns.clients, "train").loss
+            received = self.evaluate(theta, jobs.clients, "train").loss
             check_finite(received, jobs, last_rates)
         return Trained(models, local, received, personal)
 
     def _descend(
-        self, start: Params, theta: Params, plan: Plan, tilts: Floats, mu: float
-    ) -> Params:
+        self, start: Params, theta: Params, plan: Plan, tilts: Floats, mu: float, out: Params
+    ) -> None:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
-        width, clients = plan.rates.shape
-        rows = plan.index.shape[2]
-        stack = self._copies(self._stack(start), clients)
+        clients, width = plan.rates.shape
+        stored, rows = plan.index.shape[1:]
+        whole = stack = self._copies(self._stack(start), clients)
         anchor = self._stack(theta) if mu else []
         index = torch.from_numpy(plan.index)
-        scale = plan.weight * (plan.rates * (1.0 + tilts))[:, :, None]  # η m_k/rows
-        scales = torch.from_numpy(scale.astype(self._dtype))[:, :, :, None]
+        scale = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
+        scale = plan.filled * scale.astype(self._dtype)[:, :, None]
+        scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
         pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))[:, :, None, None]  # η μ
         minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
-        active = np.count_nonzero(plan.steps > np.arange(width)[:, None], axis=1).tolist()
-        X = y = torch.empty(0)
+        active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()  # how many do a step
+        wide = self._shapes[0][0]
+        together = max(1, INPUT_BYTES // (clients * rows * wide * self._dtype.itemsize))
+        X: Sequence[Tensor] = ()
+        y: Sequence[Tensor] = ()
         for i, a in enumerate(active):
-            if i < len(index):  # else the same rows as before
-                chosen = index[i, :a].reshape(-1)
-                X = torch.index_select(self.rows.x, 0, chosen).view(a, rows, -1)
-                y = torch.index_select(self.rows.y, 0, chosen).view(a, rows, 1)
-            stack_i, X_i, y_i = stack, X, y
-            if a < clients:
-                stack_i, X_i, y_i = [A[:a] for A in stack], X[:a], y[:a]
-            H, Z = self._forward(X_i, stack_i)
+            if i < stored and i % together == 0:  # client by client: theirs lie together
+                chosen = index[:a, i : i + together].reshape(-1)
+                X = self._gathered(chosen).view(a, -1, rows, wide).unbind(1)
+                y = self.rows.y.index_select(0, chosen).view(a, -1, rows, 1).unbind(1)
+            at = i % together if stored > 1 else 0
+            X_i, y_i, scale_i = X[at], y[at], scales[i]
+            if a < clients:  # some are done
+                clients, stack, minus_one = a, [A[:a] for A in stack], minus_one[:a]
+            if a < len(scale_i):
+                X_i, y_i, scale_i = X_i[:a], y_i[:a], scale_i[:a]
+            H, Z = self._forward(X_i, stack)
             G = torch.softmax(Z[-1], dim=2)
-            G.scatter_add_(2, y_i, minus_one[:a]).mul_(scales[i, :a])
-            self._step(stack_i, H, Z, G, [(theta_l, pulls[i, :a]) for theta_l in anchor])
-        return self._flat(stack)
+            G.scatter_add_(2, y_i, minus_one).mul_(scale_i)
+            self._step(stack, H, Z, G, [(theta_l, pulls[:a, i]) for theta_l in anchor])
+        self._flatten(whole, out)
 
     def _forward(self, X: Tensor, stack: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Each layer's inputs, and its outputs before the rectifier; scores come last."""
@@ -190,7 +221,7 @@ class DenseLearner:
             Z.append(torch.bmm(H[-1], A))
             H.append(torch.relu(Z[-1]))
             H[-1][:, :, width] = 1.0
-        Z.append(torch.bmm(H[-1], stack[-1]).add_(self._mask))
+        Z.append(torch.bmm(H[-1], stack[-1]))
         return H, Z
 
     @staticmethod

@@ -1,16 +1,6 @@
 """Gradient descent on any torch module, one client after another.
 
-The module is built once. Its tensors are views into one flat vector, so that loading a model is
-one copy. What the vector holds, in this order (the names are the module's own):
-
-1. the parameters that are trained, each once, under whichever name comes first if it is tied;
-2. parameters with `requires_grad = False`;
-3. persistent floating-point buffers, such as the running statistics of BatchNorm.
-
-2 and 3 travel with the model and come back as the client left them: no gradient, pull or
-multiplier touches them. All other buffers (integers, booleans, `persistent=False`) are local: they
-have the values that the factory gave them when a job starts, and are never sent. State that a
-module keeps elsewhere is not known here and must not outlive a forward pass.
+The module is built once, with its tensors laid out as `gifair_ray.learners._flat` says.
 """
 
 from __future__ import annotations
@@ -24,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gifair_ray import draws
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import SPLITS, Federation, Samples, Split
 from gifair_ray.learners._common import CACHE_BYTES, BoundedCache, check_finite
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
+from gifair_ray.learners._device import CPU, found, own_generators, seed_generators
+from gifair_ray.learners._flat import Flat
+from gifair_ray.protocol import Report, TrainJob
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
@@ -38,87 +30,12 @@ EVALUATION_ROWS = 256
 Shard = dict[Split, tuple[Tensor, Tensor]]
 
 
-def _seed(seed: int, purpose: str, *keys: int) -> None:
-    # Only the CPU's generator: torch.manual_seed would queue work for devices we never use.
-    torch.default_generator.manual_seed(int(draws.bits(seed, purpose, *keys)[0]))
-
-
 def initial_tensors(factory: Callable[[], nn.Module], seed: int, dtype: str) -> dict[str, Params]:
     """The parameters that a fresh module starts with, by name."""
-    with torch.random.fork_rng(devices=[]):
-        _seed(seed, "model")
+    with own_generators(CPU):
+        seed_generators(CPU, seed, "model")
         module = factory().to("cpu", getattr(torch, dtype))
     return {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
-
-
-class _Flat:
-    """A module with its tensors laid out in the flat vector `y`; `trained` are its parameters."""
-
-    def __init__(self, module: nn.Module, dtype: str, called: str) -> None:
-        tensors = [*module.parameters(), *module.buffers()]
-        if any(nn.parameter.is_lazy(t) for t in tensors):
-            raise BadInput(f"{called} has lazy layers: give their sizes, or run them once")
-        if any(t.is_complex() for t in tensors):
-            raise BadInput(f"{called} has complex tensors; parameters must be real")
-        module.to("cpu", getattr(torch, dtype))
-        parameters = list(module.named_parameters())
-        trained = {name: p for name, p in parameters if p.requires_grad}
-        if not trained:
-            raise BadInput(f"{called} has no parameters to train")
-        carried: dict[str, Tensor] = {name: p for name, p in parameters if not p.requires_grad}
-        self._bindings: list[tuple[dict[str, Tensor | None], str, Tensor | None]] = []
-        self._locals: list[tuple[Tensor, Tensor]] = []
-        buffers: dict[int, Tensor] = {}
-        for prefix, owner in module.named_modules():
-            for name, buffer in owner._buffers.items():
-                self._bindings.append((owner._buffers, name, buffer))
-                if buffer is None or id(buffer) in buffers:
-                    continue
-                if buffer.is_floating_point() and name not in owner._non_persistent_buffers_set:
-                    buffers[id(buffer)] = buffer
-                    carried[f"{prefix}.{name}" if prefix else name] = buffer
-                else:
-                    self._locals.append((buffer, buffer.clone()))
-        self._buffers = buffers
-        named = trained | carried
-        self.layout = Layout(
-            tuple(named),
-            tuple(tuple(t.shape) for t in named.values()),
-            sum(p.numel() for p in trained.values()),
-            dtype,
-        )
-        self.y = torch.empty(self.layout.size, dtype=getattr(torch, dtype))
-        self.trained = list(trained.values())
-        self.views: list[Tensor] = []
-        at = 0
-        for name, tensor in named.items():
-            here = slice(at, at + tensor.numel())
-            self.y[here] = tensor.detach().reshape(-1)
-            # Through .data the tensor stays the same object, whoever else in the module holds it.
-            tensor.data = self.y[here].view(tensor.shape)
-            if name in trained:
-                self.views.append(tensor.data)
-            at = here.stop
-
-    def load(self, vector: Params) -> None:
-        """The module becomes this model, with the factory's values in its local buffers."""
-        # By way of numpy: torch warns of arrays that are read-only, as those of a store are.
-        self.y.numpy()[:] = vector
-        for buffers, name, original in self._bindings:
-            buffers[name] = original
-        for buffer, start in self._locals:
-            buffer.copy_(start)
-
-    def collect(self) -> Params:
-        """The module's model now (a view, good until the next load)."""
-        for buffers, name, original in self._bindings:
-            now = buffers[name]
-            # Some layers replace a buffer by a new tensor instead of changing it in place.
-            if original is not None and now is not original and id(original) in self._buffers:
-                if now is None or now.shape != original.shape:
-                    raise BadInput(f"the buffer {name!r} changed its shape in training")
-                original.copy_(now.detach())
-        return self.y.numpy()
 
 
 class ModuleLearner:
@@ -147,11 +64,12 @@ class ModuleLearner:
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._federation, self._work, self._seed = federation, work, seed
-        self._solver, self._reports = solver, reports
-        with torch.random.fork_rng(devices=[]):
-            _seed(seed, "model")
+        self._solver, self._reports, self._called = solver, reports, called
+        self._device = CPU
+        with own_generators(CPU):
+            seed_generators(CPU, seed, "model")
             self._module = factory()
-            self._flat = _Flat(self._module, dtype, called)
+            self._flat = Flat(self._module, dtype, called)
             self._input_dtype = torch.int64 if federation.task.tokens else self._flat.y.dtype
             self._initial: Params = self._flat.y.numpy().copy()
             if not np.isfinite(self._initial).all():
@@ -159,20 +77,30 @@ class ModuleLearner:
                     f"{called} starts with values that are not finite; register constant buffers, "
                     "such as a mask, with persistent=False"
                 )
-            self._try_out(called)
+            self._try_out()
         self._away = torch.empty_like(self._flat.y[: self._flat.layout.trainable])
         self._shards: BoundedCache[Shard] = BoundedCache(cache_bytes)
         self.layout = self._flat.layout
 
-    def _try_out(self, called: str) -> None:
+    def move(self, device: str) -> None:
+        """Compute on this torch device from now on; to be called before anything is computed."""
+        self._device = found(device)
+        self._flat.move(self._device)
+        self._away = self._away.to(self._device)
+        with own_generators(self._device):
+            self._try_out()
+
+    def _try_out(self) -> None:
         # One forward pass, in train mode and with the shortest batch that any client will have,
         # so that a model that cannot be trained is refused before a run starts.
         task, work, n = self._federation.task, self._work, self._federation.population.train
+        called = self._called
         full = n if work.batch_size is None else np.minimum(n, work.batch_size)
         last = n - full * (work.batches(n) - 1)
         shortest = np.where(work.step_counts(n) >= work.batches(n), last, full).min()
         rows = min(int(shortest), 2)
-        inputs = torch.zeros((rows, *task.input_shape), dtype=self._input_dtype)
+        shape = (rows, *task.input_shape)
+        inputs = torch.zeros(shape, dtype=self._input_dtype, device=self._device)
         try:
             scores = self._module.train()(inputs)
         except Exception as error:
@@ -197,7 +125,7 @@ class ModuleLearner:
         pull = self._solver.personal_pull
         personal = None if pull is None else np.empty_like(models)
         local, received = np.full(len(jobs), math.nan), np.full(len(jobs), math.nan)
-        with torch.random.fork_rng(devices=[]):
+        with own_generators(self._device):
             for i, job in enumerate(jobs):
                 reported = []
                 if "received" in self._reports:
@@ -220,7 +148,7 @@ class ModuleLearner:
         loss = np.empty(len(clients), dtype=np.float64)
         correct = np.empty(len(clients), dtype=np.int64)
         rows = np.broadcast_to(models, (len(clients), self.layout.size))
-        with torch.random.fork_rng(devices=[]):
+        with own_generators(self._device):
             for i, client in enumerate(clients.tolist()):
                 loss[i], correct[i] = self._measure(rows[i], client, split)
         return Evaluated(loss, correct)
@@ -234,8 +162,8 @@ class ModuleLearner:
         for split in SPLITS:
             samples: Samples = getattr(raw, split)
             # torch.tensor copies into memory aligned by torch: bits may depend on the alignment.
-            x = torch.tensor(samples.x, dtype=self._input_dtype)
-            shard[split] = x, torch.tensor(samples.y, dtype=torch.int64)
+            x = torch.tensor(samples.x, dtype=self._input_dtype, device=self._device)
+            shard[split] = x, torch.tensor(samples.y, dtype=torch.int64, device=self._device)
         return shard, sum(t.nbytes for pair in shard.values() for t in pair)
 
     def _descend(
@@ -250,10 +178,10 @@ class ModuleLearner:
         module, flat = self._module.train(), self._flat
         flat.load(start)
         y = flat.y[: self.layout.trainable]
-        anchor = torch.tensor(theta[: len(y)]) if mu else y
-        _seed(self._seed, "torch", job.client, job.ordinal)
+        anchor = torch.tensor(theta[: len(y)], device=self._device) if mu else y
+        seed_generators(self._device, self._seed, "torch", job.client, job.ordinal)
         for step, eta in zip(order, rates, strict=True):
-            rows = torch.from_numpy(step[step >= 0])
+            rows = torch.from_numpy(step[step >= 0]).to(self._device)
             scores = module(x.index_select(0, rows))
             loss = cross_entropy(scores, labels.index_select(0, rows))
             # Gradients as autograd made them: adding them up in a vector first would take a
@@ -274,7 +202,7 @@ class ModuleLearner:
             return math.nan, 0
         module, first, total, correct = self._module.eval(), 0.0, 0.0, 0
         self._flat.load(model)
-        _seed(self._seed, "torch/evaluation", client)
+        seed_generators(self._device, self._seed, "torch/evaluation", client)
         with torch.inference_mode():
             for at in range(0, len(labels), EVALUATION_ROWS):
                 scores = module(x[at : at + EVALUATION_ROWS])

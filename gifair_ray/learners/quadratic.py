@@ -17,7 +17,8 @@ from gifair_ray.data.quadratic import QuadraticFederation
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
 from gifair_ray.learners._common import check_finite, own_models
-from gifair_ray.protocol import Evaluated, Layout, Params, Report, Trained, TrainJob
+from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
 from gifair_ray.work import Work
 
@@ -71,10 +72,10 @@ class QuadraticLearner:
         return np.asarray(0.5 * total, dtype=np.float64)
 
     def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
-        clients = np.array([job.client for job in jobs])
-        tilt = np.array([job.message.tilt for job in jobs])
+        jobs = TrainJobs.of(jobs)
+        clients = jobs.clients
         everywhere = np.tile(theta, (len(jobs), 1))
-        y, last_rates = self._descend(everywhere, theta, jobs, tilt, self._solver.pull)
+        y, last_rates = self._descend(everywhere, theta, jobs, jobs.tilts, self._solver.pull)
         personal = None
         if (pull := self._solver.personal_pull) is not None:
             v = own_models(jobs, self._initial)
@@ -89,15 +90,14 @@ class QuadraticLearner:
         return Trained(y, local, received, personal)
 
     def _descend(
-        self, start: Params, theta: Params, jobs: Sequence[TrainJob], tilt: Floats, mu: float
+        self, start: Params, theta: Params, jobs: TrainJobs, tilt: Floats, mu: float
     ) -> tuple[Params, npt.NDArray[np.float64]]:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)) from a start for each job; and the last η."""
-        clients = np.array([job.client for job in jobs])
-        ordinals = np.array([job.ordinal for job in jobs])
+        clients, ordinals = jobs.clients, jobs.ordinals
         steps = int(self._work.step_counts(np.ones(1, dtype=np.int64))[0])
-        rates = np.array([self._work.schedule.rates(job.message.clock, steps) for job in jobs])
-        for row, job in enumerate(jobs):
-            rates[row, job.steps :] = 0.0 if job.steps is not None else rates[row]
+        clocks, which = np.unique(jobs.clocks, return_inverse=True)
+        rates = np.array([self._work.schedule.rates(c, steps) for c in clocks.tolist()])[which]
+        rates[np.arange(steps) >= jobs.limits[:, None]] = 0.0
         scale = (rates * (1.0 + tilt)[:, None]).astype(self._dtype)[:, :, None]  # η m_k
         pull = (rates * mu).astype(self._dtype)[:, :, None]  # η μ
         y = start.copy()

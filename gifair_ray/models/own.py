@@ -19,7 +19,7 @@ class Own(ModuleModel):
     """`kind = "package.module:factory"`, where factory(task, **options) returns an nn.Module.
 
     The module maps a batch of the task's inputs to a score per class. Which of its state travels
-    is said in `gifair_ray.learners.module`.
+    is said in `gifair_ray.learners._flat`.
     """
 
     kind: str = Field(description="package.module:factory")

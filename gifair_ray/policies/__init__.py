@@ -13,7 +13,8 @@ from gifair_ray.clock import Event
 from gifair_ray.parts import Part
 
 if TYPE_CHECKING:
-    from gifair_ray.commands import Commands, Results
+    from gifair_ray.commands import Commands
+    from gifair_ray.replies import Results
     from gifair_ray.world import State, World
 
 Ints = npt.NDArray[np.int64]

@@ -18,11 +18,12 @@ import numpy as np
 from gifair_ray import measure
 from gifair_ray.asking import Request, answered, ask
 from gifair_ray.clock import Event
-from gifair_ray.commands import Commands, Results
+from gifair_ray.commands import Commands
 from gifair_ray.committing import commit, conclude, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.errors import RunFailed
 from gifair_ray.policies import Bools, Floats, Ints, Policy
+from gifair_ray.replies import Results
 from gifair_ray.timeline import COMPLETED, TOO_STALE, UNFINISHED
 from gifair_ray.weighing import Asynchronous, weights
 from gifair_ray.world import State, World
@@ -193,7 +194,7 @@ class Rounds(Policy):
             completed &= ~stale
         commands = discard(world, state, rows[~completed], results)
         arrived = rows[completed]
-        replies = [results[job] for job in flights["job"][arrived].tolist()]
+        replies = results.replies(flights["job"][arrived])
         m = self.divisor(world, asked, int(flights["slots"][arrived].sum()))
         omega = weights(world, state, arrived, m)
         commands += report(world, state, arrived, replies)
@@ -215,7 +216,7 @@ def discard(world: World, state: State, rows: Ints, results: Results) -> Command
             client, ordinal, job = (
                 state.flights[name][row] for name in ("client", "ordinal", "job")
             )
-            state.keep(int(client), int(ordinal), results[int(job)])
+            state.keep(int(client), int(ordinal), results[int(job)].kept)
     return conclude(world, state, rows)
 
 

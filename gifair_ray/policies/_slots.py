@@ -13,7 +13,7 @@ from gifair_ray.asking import Request
 from gifair_ray.errors import RunFailed
 from gifair_ray.policies import Ints
 from gifair_ray.policies._rounds import idle
-from gifair_ray.protocol import Reply
+from gifair_ray.replies import Reply
 from gifair_ray.weighing import Stale
 from gifair_ray.world import RESERVED, State, World
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from gifair_ray import measure
 from gifair_ray.asking import Request, answered, ask
 from gifair_ray.clock import Event
-from gifair_ray.commands import Commands, Results
+from gifair_ray.commands import Commands
 from gifair_ray.committing import commit, report
 from gifair_ray.dispatching import dispatch, launch
 from gifair_ray.policies import Floats, Ints
@@ -31,7 +31,7 @@ from gifair_ray.policies._rounds import (
     wait_for_somebody,
 )
 from gifair_ray.policies._slots import Slots, StreamState
-from gifair_ray.protocol import Reply
+from gifair_ray.replies import Replies, Reply, Results
 from gifair_ray.timeline import COMPLETED, TOO_STALE
 from gifair_ray.world import RESERVED, State, World
 
@@ -127,7 +127,7 @@ class Stream(Slots):
         if reply.personal is not None:  # its client may train on from it before the next update
             ordinal = int(flights["ordinal"][row])
             state.waiting[int(flights["client"][row])] = ordinal, reply.personal
-        return report(world, state, np.array([row]), [reply])
+        return report(world, state, np.array([row]), Replies.of([reply]))
 
     def _go_on(self, world: World, state: State) -> Commands:
         """Update the model if that is due, and give free slots new work."""
@@ -167,7 +167,7 @@ class Stream(Slots):
         while n < len(slots) and room > 0:
             room -= slots[n]
             n += 1
-        rows, replies = rows[:n], [reply for _, reply in stream.buffer[:n]]
+        rows, replies = rows[:n], Replies.of([reply for _, reply in stream.buffer[:n]])
         left = sum(slots[n:])
         omega = self.weigh(world, state, rows, stream.ended - left)
         stream.buffer, stream.ended = stream.buffer[n:], left
@@ -270,5 +270,5 @@ class Stream(Slots):
         if self.discarded == "kept" and world.scenario.solver.keep:
             for row, reply in stream.buffer:
                 client, ordinal = (int(state.flights[name][row]) for name in ("client", "ordinal"))
-                state.keep(client, ordinal, reply)
+                state.keep(client, ordinal, reply.kept)
         return commands + abandon(world, state)

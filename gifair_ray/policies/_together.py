@@ -6,9 +6,10 @@ import numpy as np
 
 from gifair_ray import measure
 from gifair_ray.clock import Event
-from gifair_ray.commands import Commands, Results
+from gifair_ray.commands import Commands
 from gifair_ray.policies._slots import StreamState
 from gifair_ray.policies._stream import Stream
+from gifair_ray.replies import Results
 from gifair_ray.world import State, World
 
 

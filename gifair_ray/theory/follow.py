@@ -11,7 +11,7 @@ import pyarrow as pa
 from gifair_ray.backend import LocalBackend
 from gifair_ray.data.quadratic import QuadraticFederation
 from gifair_ray.errors import BadInput
-from gifair_ray.protocol import Params
+from gifair_ray.replies import Params
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Session
 from gifair_ray.theory.problems import Floats, Quadratics

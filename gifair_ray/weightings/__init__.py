@@ -14,7 +14,8 @@ from pydantic import Field
 from gifair_ray.federation import Population
 from gifair_ray.losses import Basis, LossTable
 from gifair_ray.parts import Part
-from gifair_ray.protocol import Params, Report
+from gifair_ray.protocol import Report
+from gifair_ray.replies import Params
 from gifair_ray.sums import squared_norms
 
 if TYPE_CHECKING:

@@ -1,0 +1,64 @@
+"""How jobs and results travel between actors.
+
+Ray sends plain bytes in half the time of arrays, and a list of them as one message; large arrays
+it sends without copying them. So what is small goes as bytes, and what is large as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gifair_ray.protocol import TrainJobs
+from gifair_ray.replies import Params, Trained
+
+SMALL = 512 << 10  # bytes of a stack that are sent as bytes
+
+Sent = list[Any]
+"""Values that Ray takes for plain: numbers, texts, bytes, None."""
+
+
+def pack(jobs: TrainJobs, theta: Params | None) -> Sent:
+    """Jobs, but for the clients' own models; and the model that they start from, if it is small."""
+    whole = np.stack([jobs.ids, jobs.clients, jobs.ordinals, jobs.limits])
+    real = np.stack([jobs.clocks, jobs.tilts])
+    return [
+        jobs.version,
+        whole.tobytes(),
+        real.tobytes(),
+        None if theta is None else theta.tobytes(),
+    ]
+
+
+def unpack(sent: Sent, own: dict[int, Params], dtype: str) -> tuple[TrainJobs, Params | None]:
+    """The jobs and the model again."""
+    version, whole, real, theta = sent
+    ids, clients, ordinals, limits = np.frombuffer(whole, dtype=np.int64).reshape(4, -1)
+    clocks, tilts = np.frombuffer(real, dtype=np.float64).reshape(2, -1)
+    jobs = TrainJobs(version, ids, clients, ordinals, clocks, tilts, limits, own)
+    return jobs, None if theta is None else np.frombuffer(theta, dtype=dtype)
+
+
+Result = tuple[Trained, float] | Sent
+"""A stack of results, and the seconds that they took."""
+
+
+def pack_results(trained: Trained, seconds: float) -> Result:
+    """For the way back."""
+    models, own = trained.models, trained.personal
+    if models.nbytes > SMALL:
+        return trained, seconds
+    losses = np.stack([trained.loss_local, trained.loss_received])
+    return [models.tobytes(), losses.tobytes(), None if own is None else own.tobytes(), seconds]
+
+
+def unpack_results(sent: Result, size: int, dtype: str) -> tuple[Trained, float]:
+    """What was packed; of models so long."""
+    if isinstance(sent, tuple):
+        return sent
+    models, losses, own, seconds = sent
+    local, received = np.frombuffer(losses, dtype=np.float64).reshape(2, -1)
+    personal = None if own is None else np.frombuffer(own, dtype).reshape(-1, size)
+    rows = np.frombuffer(models, dtype).reshape(-1, size)
+    return Trained(rows, local, received, personal), float(seconds)
