@@ -179,28 +179,27 @@ def _told(record: Mapping[str, float | None]) -> str:
 
 def pairs_markdown(runs: Figures, baseline: str, rows: Sequence[str]) -> str:
     """Every algorithm less FedAvg, seed by seed; personal models less FedAvg's own local ones."""
+    digits = {row: 3 if row == "loss spread" else 1 for row in rows}
     lines = [f"| | {' | '.join(rows)} |", "|---" + "|---:" * len(rows) + "|"]
-    levels = [float(np.mean([one[row] for one in runs[baseline].values()])) for row in rows]
-    lines.append(f"| {baseline} | {' | '.join(_rounded(level) for level in levels)} |")
+    levels = [
+        f"{np.mean([one[row] for one in runs[baseline].values()]):.{digits[row]}f}" for row in rows
+    ]
+    lines.append(f"| {baseline} | {' | '.join(levels)} |")
     for against in (baseline, LAST_LOCAL):
         for algorithm in runs:
             if algorithm in (baseline, against) or against not in runs:
                 continue
             if against == LAST_LOCAL and algorithm not in PERSONAL:
                 continue
-            cells = [_change(*difference(runs[algorithm], runs[against], row)) for row in rows]
+            changes = {row: difference(runs[algorithm], runs[against], row) for row in rows}
+            cells = [_change(*change, digits[row]) for row, change in changes.items()]
             lines.append(f"| {algorithm} − {against} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _change(mean: float, low: float, high: float) -> str:
-    digits = 3 if max(abs(mean), high - low) < 1 else 1
+def _change(mean: float, low: float, high: float, digits: int) -> str:
     told = f"{mean:+.{digits}f}"
     return told if math.isinf(low) else f"{told} [{low:+.{digits}f}, {high:+.{digits}f}]"
-
-
-def _rounded(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 1 else f"{value:.1f}"
 
 
 def means_markdown(runs: Figures, rows: Sequence[str]) -> str:
