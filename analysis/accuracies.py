@@ -20,6 +20,7 @@ class Accuracies:
 
     client: Array
     accuracy: Array
+    loss: Array
     samples: Array
     group: Array
     names: dict[int, str]
@@ -46,6 +47,7 @@ def accuracies(run: RunTables, split: str, personal: bool = True) -> Accuracies:
     return Accuracies(
         client=table["client"].to_numpy(),
         accuracy=table["correct"].to_numpy() / n,
+        loss=table["loss"].to_numpy(),
         samples=n,
         group=clients["group"].to_numpy()[where],
         names=group_names(run),

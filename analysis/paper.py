@@ -21,6 +21,12 @@ from gifair_ray.analysis.load import RunTables
 KEPT = 0.01  # an accuracy lower by less than this counts as kept
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student, 1, 2 …
 
+LAST_LOCAL = "fedavg, last local models"
+PERSONAL = ("ditto", "gifair-per", LAST_LOCAL)
+
+Figures = Mapping[str, Mapping[int, Mapping[str, float]]]
+"""algorithm → seed → figure"""
+
 SCHEMA = pa.schema(
     [
         ("algorithm", pa.string()),
@@ -35,7 +41,11 @@ SCHEMA = pa.schema(
 
 
 def figures(run: RunTables, personal: bool, groups: Sequence[str]) -> dict[str, float]:
-    """The rows of the paper's table for one run, and what stands beside them, in percent."""
+    """The rows of the paper's table for one run, and what stands beside them, in percent.
+
+    But for `loss spread`, of the test losses: worst minus best group, or the standard deviation
+    over clients where each is a group; and `fallbacks`, clients without a personal model.
+    """
     found = accuracies(run, "test", personal)
     out = {"mean": measures.mean_accuracy(found.accuracy)}
     out |= _over_clients(found)
@@ -44,7 +54,12 @@ def figures(run: RunTables, personal: bool, groups: Sequence[str]) -> dict[str, 
         names = [found.names[int(i)].lower() for i in np.unique(found.group)]
         out |= dict(zip(names, means.tolist(), strict=True))
         out["discrepancy"] = measures.discrepancy(found.accuracy, found.group)
-    return {name: 100 * value for name, value in out.items()} | {"fallbacks": found.fallbacks}
+        out["noise of it"] = _noise_of_discrepancy(found)
+        spread = measures.loss_spread(found.loss, found.group)
+    else:
+        spread = measures.deviation(found.loss)
+    in_percent = {name: 100 * value for name, value in out.items()}
+    return in_percent | {"loss spread": spread, "fallbacks": found.fallbacks}
 
 
 def _over_clients(found: Accuracies) -> dict[str, float]:
@@ -56,8 +71,21 @@ def _over_clients(found: Accuracies) -> dict[str, float]:
     }
 
 
+def _noise_of_discrepancy(found: Accuracies) -> float:
+    """Its standard error that finite test sets explain, best and worst group being what they are.
+
+    A client's accuracy has the variance s_k² = a(1 − a)/(n − 1), a group's the mean of those over
+    its size.
+    """
+    a, sizes = found.accuracy, np.unique(found.group, return_counts=True)[1]
+    s2 = a * (1 - a) / np.maximum(found.samples - 1, 1)
+    by_group = measures.group_means(s2, found.group) / sizes
+    means = measures.group_means(a, found.group)
+    return math.sqrt(by_group[means.argmax()] + by_group[means.argmin()])
+
+
 def paper_table(
-    runs: Mapping[str, Mapping[int, Mapping[str, float]]],
+    runs: Figures,
     rows: Sequence[str],
     paper: Mapping[str, Mapping[str, float]],
 ) -> pa.Table:
@@ -95,19 +123,24 @@ def interval(differences: Iterable[float]) -> tuple[float, float]:
     return float(d.mean()) - half, float(d.mean()) + half
 
 
-def verdicts(
-    runs: Mapping[str, Mapping[int, Mapping[str, float]]], baseline: str, unfairness: str
-) -> dict[str, tuple[str, str]]:
+def difference(
+    one: Mapping[int, Mapping[str, float]], other: Mapping[int, Mapping[str, float]], row: str
+) -> tuple[float, float, float]:
+    """Mean of one minus other over the seeds of both, and its 95 % interval."""
+    d = [one[seed][row] - other[seed][row] for seed in sorted(one.keys() & other.keys())]
+    return float(np.mean(d)), *interval(d)
+
+
+def verdicts(runs: Figures, baseline: str, unfairness: str) -> dict[str, tuple[str, str]]:
     """(fairer, accuracy kept) for every algorithm but the baseline: yes, no or open."""
     out = {}
     base = runs[baseline]
     for algorithm, by_seed in runs.items():
         if algorithm == baseline:
             continue
-        seeds = sorted(by_seed.keys() & base.keys())
-        low, high = interval(by_seed[s][unfairness] - base[s][unfairness] for s in seeds)
+        _, low, high = difference(by_seed, base, unfairness)
         fairer = "yes" if high < 0 else "no" if low > 0 else "open"
-        low, high = interval(by_seed[s]["mean"] - base[s]["mean"] for s in seeds)
+        _, low, high = difference(by_seed, base, "mean")
         kept = "yes" if low > -100 * KEPT else "no" if high < 0 else "open"
         out[algorithm] = fairer, kept
     return out
@@ -142,3 +175,45 @@ def markdown(
 def _told(record: Mapping[str, float | None]) -> str:
     value, sd = record["value"], record["sd"]
     return f"{value:.1f}" if sd is None else f"{value:.1f} ({sd:.1f})"
+
+
+def pairs_markdown(runs: Figures, baseline: str, rows: Sequence[str]) -> str:
+    """Every algorithm less FedAvg, seed by seed; personal models less FedAvg's own local ones."""
+    digits = {row: 3 if row == "loss spread" else 1 for row in rows}
+    lines = [f"| | {' | '.join(rows)} |", "|---" + "|---:" * len(rows) + "|"]
+    levels = [
+        f"{np.mean([one[row] for one in runs[baseline].values()]):.{digits[row]}f}" for row in rows
+    ]
+    lines.append(f"| {baseline} | {' | '.join(levels)} |")
+    for against in (baseline, LAST_LOCAL):
+        for algorithm in runs:
+            if algorithm in (baseline, against) or against not in runs:
+                continue
+            if against == LAST_LOCAL and algorithm not in PERSONAL:
+                continue
+            changes = {row: difference(runs[algorithm], runs[against], row) for row in rows}
+            cells = [_change(*change, digits[row]) for row, change in changes.items()]
+            lines.append(f"| {algorithm} − {against} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _change(mean: float, low: float, high: float, digits: int) -> str:
+    told = f"{mean:+.{digits}f}"
+    return told if math.isinf(low) else f"{told} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def means_markdown(runs: Figures, rows: Sequence[str]) -> str:
+    """Means over seeds, a line per algorithm that has any of these figures."""
+    lines = [f"| | {' | '.join(rows)} |", "|---" + "|---:" * len(rows) + "|"]
+    for algorithm, by_seed in runs.items():
+        means = [float(np.mean([one[row] for one in by_seed.values()])) for row in rows]
+        if not all(math.isnan(mean) for mean in means):
+            cells = ["" if math.isnan(mean) else f"{mean:.1f}" for mean in means]
+            lines.append(f"| {algorithm} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def fallbacks(runs: Figures) -> str:
+    """Of every algorithm with personal models, how many clients have none: means over seeds."""
+    each = {a: [one["fallbacks"] for one in runs[a].values()] for a in PERSONAL if a in runs}
+    return ", ".join(f"{a} {np.mean(n):.1f}" for a, n in each.items())

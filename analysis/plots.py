@@ -151,7 +151,7 @@ def by_lambda(runs: Iterable[RunTables], split: str = "test") -> Figure:
     """The paper's sensitivity figure: accuracies of the global model by λ/λ_max, a line per group.
 
     Means over seeds, with bars of one standard deviation. Of more than eight groups: the mean over
-    clients, and their standard deviation, corrected for test-set noise.
+    clients, and below it their standard deviation, corrected for test-set noise.
     """
     runs = list(runs)
     table = compare(runs, split)
@@ -159,7 +159,7 @@ def by_lambda(runs: Iterable[RunTables], split: str = "test") -> Figure:
     at = dict(zip(table["label"].to_pylist(), table["lambda_fraction"].to_pylist(), strict=True))
     groups = compare_by_group(runs, split)
     names = list(dict.fromkeys(groups["group_name"].to_pylist()))
-    if len(names) <= MOST:
+    if grouped := len(names) <= MOST:
         lines = {name: groups.filter(pc.equal(groups["group_name"], name)) for name in names}
         curves = [(name, lines[name].to_pylist(), "accuracy") for name in names]
     else:
@@ -171,18 +171,20 @@ def by_lambda(runs: Iterable[RunTables], split: str = "test") -> Figure:
             )
         ]
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    ax = figure.subplots()
+    panels = figure.subplots(1 if grouped else len(curves), sharex=True, squeeze=False)[:, 0]
     for i, (name, rows, column) in enumerate(curves):
         rows = sorted(rows, key=lambda row: at[row["label"]])
+        ax = panels[0 if grouped else i]
         ax.errorbar(
             [at[row["label"]] for row in rows], [100 * row[column] for row in rows],
             [100 * (row[f"{column}_sd"] or 0.0) for row in rows], label=_text(name),
             color=COLOURS[i], marker=MARKERS[i], markersize=5, capsize=3, linewidth=1.4,
         )  # fmt: skip
-    ax.set_xlabel("λ / λ_max")
-    ax.set_ylabel(f"accuracy ({split}, %)")
-    _plain(ax)
-    _legend(ax)
+        ax.set_ylabel(f"accuracy ({split}, %)" if grouped else f"{name} (%)")
+        _plain(ax)
+    panels[-1].set_xlabel("λ / λ_max")
+    if grouped:
+        _legend(panels[0])
     return figure
 
 

@@ -4,7 +4,8 @@ An experiment is a scenario (`gifair show NAME` has its settings) on which all a
 table are tuned and run. The *budgets* are how much of it:
 
     smoke   two rounds of a few clients with narrow models, for tests
-    small   samples per client capped, 100 rounds, coarser grids, 3 seeds
+    small   samples per client capped, narrower models, 100 to 200 rounds, two candidates of every
+            grid, tried over half the rounds; 3 seeds
     paper   everything, 5 seeds
 """
 
@@ -39,6 +40,10 @@ class Experiment:
     """The data of the scenario, from real files instead."""
     small: Mapping[Data, Mapping[str, Any]] = field(default_factory=dict)
     """What the small budget makes of the data."""
+    rounds: int = 100
+    """Of the small budget."""
+    exact: bool = True
+    """Whether the small budget tries exact ranks: asking many for losses outweighs all training."""
 
     @property
     def algorithms(self) -> list[str]:
@@ -68,6 +73,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         real={"source": "pooled", "path": "emnist.arrow", "clients": 100, "classes": ["a-j"],
               "classes_per_client": 5},
         small={"embedded": {"samples": 100}, "real": {}},
+        rounds=200,
     ),
     "femnist-original": Experiment(
         "paper-femnist-original",
@@ -79,7 +85,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         "images",
         real={"source": "table", "path": "femnist.arrow", "clients": 500, "groups": "each"},
-        small={"embedded": {"samples": 80}, "real": {"at_most": 80}},
+        small={"embedded": {"samples": 50}, "real": {"at_most": 50}},
+        exact=False,
     ),
     "femnist-3-groups": Experiment(
         "paper-femnist-3-groups",
@@ -94,10 +101,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         groups=_THREE,
         real={"source": "pooled", "path": "emnist.arrow"},
         small={
-            data: {"groups": {"capitals": {"samples": 56}, "lowercase": {"samples": 70},
-                              "both": {"samples": 42}}}
+            data: {"groups": {"capitals": {"samples": 44}, "lowercase": {"samples": 55},
+                              "both": {"samples": 33}}}
             for data in ("embedded", "real")
         },
+        rounds=150,
+        exact=False,
     ),
     "shakespeare": Experiment(
         "paper-shakespeare",
@@ -110,7 +119,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "text",
         real={"source": "table", "path": "roles.arrow", "clients": 31, "at_least": 2000,
               "groups": "each"},
-        small={"embedded": {"samples": {"dist": "lognormal", "median": 120, "sigma": 0.6}},
+        small={"embedded": {"samples": {"dist": "lognormal", "median": 75, "sigma": 0.6}},
                "real": {"at_most": 150}},
     ),
     "shakespeare-gender": Experiment(
@@ -134,7 +143,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     ),
 }  # fmt: skip
 
-ROUNDS: Mapping[Budget, int] = {"smoke": 2, "small": 100}
+NARROW: Mapping[Budget, Mapping[str, Mapping[str, Any]]] = {
+    "smoke": {"images": {"conv": [4, 8], "hidden": 8}, "text": {"hidden": 8}},
+    "small": {"images": {"conv": [16, 32], "hidden": 128}, "text": {"hidden": 64}},
+}
+"""Widths of the models: a fifth and a half of the arithmetic of those in the scenarios."""
 
 
 def table_for(
@@ -150,14 +163,13 @@ def table_for(
         table["data"] = fractions | dict(experiment.real)
     if budget != "paper":
         table = merge(table, {"data": experiment.small.get(data, {})})
-        rounds = ROUNDS[budget]
+        table = merge(table, {"model": NARROW[budget][experiment.kind]})
+        rounds = experiment.rounds if budget == "small" else 2
         table["stop"] = {"rounds": rounds}
         table["evaluation"] = {"every": max(1, rounds // 4), "splits": ["val", "test"]}
         table["work"] = dict(table["work"]) | {"schedule": _schedule(experiment, table, budget)}
     if budget == "smoke":
-        narrow = {"hidden": 8} | ({"conv": [4, 8]} if experiment.kind == "images" else {})
-        few = {"data": _few(table["data"]), "model": narrow, "sampling": {"cohort": 3}}
-        table = merge(table, few)
+        table = merge(table, {"data": _few(table["data"]), "sampling": {"cohort": 3}})
     return table
 
 

@@ -165,3 +165,12 @@ def check_fractions(val: float, test: float) -> None:
     """Refuse, with a ValueError, fractions that leave no samples for training."""
     if val + test >= 1:
         raise ValueError(f"val + test = {val + test} leaves nothing to train on")
+
+
+def check_named_groups(groups: object, clients: int | None) -> None:
+    """Refuse, with a ValueError, a table of no groups, or one beside a number of clients."""
+    if isinstance(groups, dict):
+        if not groups:
+            raise ValueError("data.groups names no group; leave it out for 'each'")
+        if clients is not None:
+            raise ValueError("named groups say how many clients there are: drop data.clients")

@@ -28,16 +28,16 @@ GRIDS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 
 
 COARSE: Mapping[str, tuple[float, ...]] = {
-    "fedprox": (0.01, 0.1, 1.0),
-    "q-ffl": (0.1, 1.0, 5.0),
+    "fedprox": (0.01, 1.0),
+    "q-ffl": (0.1, 1.0),
     "term": (1.0, 5.0),
     "fedmgda+": (0.1, 1.0),
     "afl": (0.01, 0.1),
     "ditto": (0.1, 1.0),
-    "gifair-global": (0.3, 0.6, 0.9),
-    "gifair-per": (0.3, 0.6, 0.9),
+    "gifair-global": (0.5, 0.9),
+    "gifair-per": (0.5, 0.9),
 }
-"""Parts of the grids, where there is no time for all."""
+"""Two of each grid, a weak and a strong one, where there is no time for all."""
 
 
 def candidates(algorithm: str, coarse: bool = False) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from gifair_ray.imports._json import Cursor
 from gifair_ray.imports.emnist import CHARACTERS, import_emnist
 from gifair_ray.imports.leaf import import_leaf
 from gifair_ray.imports.roles import import_roles
+from gifair_ray.imports.sources import make_table
 
 SPEECH = "Now is the winter of our discontent\nMade glorious summer by this sun of York; and all!"
 
@@ -604,3 +605,19 @@ def test_a_path_that_leads_nowhere(tmp_path, do, monkeypatch):
     assert "empty" in refused(
         lambda: do(str(tmp_path / "empty"), str(tmp_path / "out.arrow")), tmp_path
     )
+
+
+def test_the_tables_of_the_experiments_are_made_once_or_linked(tmp_path, monkeypatch):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    monkeypatch.setenv("GIFAIR_DATA", str(data))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"emnist_byclass_62x200.npz.*--data-dir"):
+        make_table("emnist.arrow", out)
+    np.savez(data / "emnist_byclass_62x200.npz", images=IMAGES, labels=CLASSES)
+    make_table("emnist.arrow", out)
+    assert len(written(out / "emnist.arrow")) == len(CLASSES)
+    make_table("emnist.arrow", out)  # there already
+    (out / "emnist.arrow").rename(data / "emnist.arrow")
+    make_table("emnist.arrow", out)
+    assert (out / "emnist.arrow").samefile(data / "emnist.arrow")

@@ -7,9 +7,13 @@ import math
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
+from by_hand import table as rows_of
 
+from gifair_ray.analysis import RunTables
 from gifair_ray.analysis import paper as tables
+from gifair_ray.analysis.reweighting import reweighting
 from gifair_ray.cli import main
+from gifair_ray.cli.paper import settings
 from gifair_ray.experiments import EXPERIMENTS
 
 
@@ -26,6 +30,16 @@ def test_every_experiment_runs_from_tuning_to_its_table(name, tmp_path, monkeypa
     # Nothing is run twice: the same command again finds all of it.
     assert main([*command, "--out", "out"]) == 0
     assert feather.read_table(tmp_path / "out" / name / "table.arrow") == table
+
+
+@pytest.mark.parametrize("name", ["femnist-skewed", "shakespeare-gender"])
+def test_the_figure_over_lambda(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["paper", "--experiment", name, "--budget", "smoke", "--backend", "local", "--quiet"]
+    assert main([*command, "--sensitivity", "--out", "out"]) == 0
+    folder = tmp_path / "out" / name
+    assert (folder / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
+    assert {f.name for f in (folder / "sensitivity").iterdir()} == {"0-seed0", "0.9-seed0"}
 
 
 def test_the_discrepancy_beside_ours_is_the_one_that_follows_from_the_papers_rows():
@@ -70,3 +84,73 @@ def test_the_table_has_ours_and_the_papers_side_by_side():
         "| fedavg |  | 81.0 (0.5) | *79.2* |  |  |",
         "| mine | x = 1 | 82.0 |  | yes | open |",
     ]
+
+
+def test_differences_are_taken_seed_by_seed_and_from_fedavgs_own_local_models():
+    def runs(*means):
+        return {seed: {"mean": mean} for seed, mean in enumerate(means)}
+
+    text = tables.pairs_markdown(
+        {"fedavg": runs(50, 70), "gifair-per": runs(52, 74), tables.LAST_LOCAL: runs(53, 73)},
+        "fedavg",
+        ["mean"],
+    )
+    half = 12.706 * 1  # Student's t with one degree of freedom times the standard error
+    assert text.splitlines()[2:] == [
+        "| fedavg | 60.0 |",
+        f"| gifair-per − fedavg | +3.0 [{3 - half:+.1f}, {3 + half:+.1f}] |",
+        f"| {tables.LAST_LOCAL} − fedavg | +3.0 [+3.0, +3.0] |",
+        f"| gifair-per − {tables.LAST_LOCAL} | +0.0 [{-half:+.1f}, {half:+.1f}] |",
+    ]
+
+
+def test_figures_that_a_run_does_not_have_are_left_blank():
+    nan = math.nan
+    runs = {"a": {0: {"x": nan, "y": nan}}, "b": {0: {"x": 1.0, "y": nan}, 1: {"x": 2.0, "y": nan}}}
+    assert tables.means_markdown(runs, ["x", "y"]).splitlines()[2:] == ["| b | 1.5 |  |"]
+
+
+def test_what_no_candidate_is_as_accurate_as_fedavg_for_is_run_with_the_most_accurate_one():
+    rows = [
+        {"algorithm": "fedavg", "setting": "", "accuracy": 0.8, "chosen": True, "flagged": False},
+        {"algorithm": "term", "setting": "t = 1", "accuracy": 0.7, "chosen": False},
+        {"algorithm": "term", "setting": "t = 5", "accuracy": None, "chosen": False},
+        {"algorithm": "term", "setting": "as fedavg", "accuracy": 0.8, "chosen": True,
+         "flagged": True},
+        {"algorithm": "q-ffl", "setting": "q = 0.1", "accuracy": 0.8, "chosen": True,
+         "flagged": False},
+    ]  # fmt: skip
+    chosen, told = settings(pa.Table.from_pylist(rows))
+    assert chosen["term"] == {"algorithm": "term", "weighting": {"t": 1.0}}
+    assert chosen["q-ffl"] == {"algorithm": "q-ffl", "weighting": {"q": 0.1}}
+    assert told == {"fedavg": "", "term": "t = 1 †", "q-ffl": "q = 0.1"}
+
+
+def test_a_run_without_ranks_has_no_reweighting():
+    run = RunTables.of({"rounds": rows_of("rounds", [{"round": 1}])})
+    assert all(math.isnan(value) for value in reweighting(run).values())
+
+
+def test_the_reweighting_of_a_run_by_hand():
+    """Three clients in two groups: p |A| is 0.5 for the lone one, 0.5 and 1.0 for the others."""
+    work = [(0, 0, 0.0, 9.0), (1, 0, 0.5, 1.0), (1, 2, -0.25, 0.5)]
+    audits = [(0, 0, None, 3.0), (0, 1, None, 3.0), (1, 0, 2.0, 2.0), (1, 1, 1.0, 4.0)]
+    tables = {
+        "rounds": [{"round": c, "lam": 0.3, "lam_max": 0.6} for c in (1, 2)],
+        "clients": [
+            {"client": k, "group": group, "p": p}
+            for k, group, p in ((0, 0, 0.5), (1, 1, 0.25), (2, 1, 0.5))
+        ],
+        "dispatches": [
+            dict(zip(("version", "client", "tilt", "loss_local"), row, strict=True)) for row in work
+        ],
+        "ranks": [
+            {"version": v, "group": i, "L_used": used, "L_exact": exact, "r_used": 0.0}
+            for v, i, used, exact in audits
+        ],
+    }
+    found = reweighting(RunTables.of({name: rows_of(name, rows) for name, rows in tables.items()}))
+    assert found["cap"] == pytest.approx(50)  # f = 0.5; the median client's p |A| is the smallest
+    assert found["sent"] == pytest.approx(25)
+    assert found["wrong signs"] == pytest.approx(50)  # unknown but tied: right; then opposite
+    assert found["loss left"] == pytest.approx(100 * 1.5 / 6)  # of the second round alone

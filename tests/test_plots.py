@@ -183,9 +183,10 @@ def test_groups_by_lambda_are_means_over_seeds_with_their_deviation():
 
 
 def test_many_groups_by_lambda_are_the_mean_and_the_deviation_of_clients():
-    (ax,) = by_lambda([with_lambda(f, [5] * 5 + [9] * 5) for f in (0.0, 0.9)]).axes
-    assert texts(ax.get_legend()) == ["mean of clients", "std of clients"]
-    mean, std = (container.lines[0].get_ydata().astype(float) for container in ax.containers)
+    axes = by_lambda([with_lambda(f, [5] * 5 + [9] * 5) for f in (0.0, 0.9)]).axes
+    assert [ax.get_ylabel() for ax in axes] == ["mean of clients (%)", "std of clients (%)"]
+    assert axes[1].get_xlabel() == "λ / λ_max"
+    mean, std = (ax.containers[0].lines[0].get_ydata().astype(float) for ax in axes)
     np.testing.assert_allclose(mean, [70, 70])
     noise = 0.9 * (0.25 / 9 + 0.09 / 9) / 2  # (K−1)/K times the mean of a(1 − a)/(n − 1)
     np.testing.assert_allclose(std, [100 * math.sqrt(0.04 - noise)] * 2)

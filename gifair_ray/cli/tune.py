@@ -97,31 +97,32 @@ def plan(
 ) -> Study:
     """All candidates of these algorithms (or of all that have a grid), evaluated on `val` alone."""
     from gifair_ray.grids import BASELINE, GRIDS, candidates
-    from gifair_ray.scenario import parse
     from gifair_ray.scenarios.load import Study
 
     chosen = dict.fromkeys([BASELINE, *(algorithms or GRIDS)])  # each once
     measured = {"evaluation": {"every": 0, "splits": ["val"]}, "audit": {"every": 0}}
-    runs = []
+    runs: list[tuple[str, Scenario]] = []
     for algorithm in chosen:
         for changes in candidates(algorithm, coarse):
-            first = parse(_varied(base, {**changes, **measured}))
-            for seed in range(base.seed, base.seed + seeds):
-                runs.append((_label(changes), first.model_copy(update={"seed": seed})))
+            runs += over_seeds(_label(changes), base, {**changes, **measured}, seeds)
     return Study(base.name, tuple(runs))
 
 
-def _varied(base: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario with a candidate: the algorithm's own parts, whatever the scenario had."""
+def over_seeds(
+    label: str, base: Scenario, changes: Mapping[str, Any], seeds: int
+) -> list[tuple[str, Scenario]]:
+    """Runs of the scenario with a candidate: its algorithm's parts, whatever the scenario had."""
     from gifair_ray.algorithms import ALGORITHMS
-    from gifair_ray.scenario import merge
+    from gifair_ray.scenario import merge, parse
     from gifair_ray.scenarios.change import PARTS_OF_AN_ALGORITHM, vary
 
     table, parts = base.table(), ALGORITHMS[changes["algorithm"]]
     if "lambda_fraction" in changes.get("weighting", {}):
         table["weighting"].pop("lambda_value", None)  # it is one or the other
     kinds = {part: {"kind": parts[part]["kind"]} for part in PARTS_OF_AN_ALGORITHM}
-    return vary(table, merge(kinds, changes))
+    first = parse(vary(table, merge(kinds, changes)))
+    every = range(base.seed, base.seed + seeds)
+    return [(label, first.model_copy(update={"seed": seed})) for seed in every]
 
 
 def _label(changes: Mapping[str, Any]) -> str:
@@ -166,16 +167,13 @@ def write_choice(table: pa.Table, base: Scenario, seeds: int, out: Path) -> None
     """The table of candidates, and the chosen settings as a study that can be run."""
     import pyarrow.feather as feather
 
-    from gifair_ray.scenario import parse
     from gifair_ray.scenarios.load import Study
     from gifair_ray.scenarios.show import dump
 
     feather.write_feather(table, out / TABLE, compression="uncompressed")
-    runs = []
+    runs: list[tuple[str, Scenario]] = []
     for algorithm, changes in choices(table).items():
-        first = parse(_varied(base, changes))
-        for seed in range(base.seed, base.seed + seeds):
-            runs.append((algorithm, first.model_copy(update={"seed": seed})))
+        runs += over_seeds(algorithm, base, changes, seeds)
     (out / TUNED).write_text(dump(Study(base.name, tuple(runs))), encoding="utf-8")
 
 

@@ -22,7 +22,15 @@ from gifair_ray import draws
 from gifair_ray.config import Frozen
 from gifair_ray.distributions import Distribution, Spread
 from gifair_ray.errors import BadInput
-from gifair_ray.federation import TEST, VAL, DataSource, Ints, check_fractions, grouped
+from gifair_ray.federation import (
+    TEST,
+    VAL,
+    DataSource,
+    Ints,
+    check_fractions,
+    check_named_groups,
+    grouped,
+)
 
 Floats = npt.NDArray[np.float64]
 Classes = list[Annotated[str, Field(min_length=1)]]
@@ -64,11 +72,7 @@ class Partition(DataSource):
     @model_validator(mode="after")
     def _says_how_many(self) -> Partition:
         check_fractions(self.val, self.test)
-        if isinstance(self.groups, dict):
-            if not self.groups:
-                raise ValueError("data.groups names no group; leave it out for 'each'")
-            if self.clients is not None:
-                raise ValueError("named groups say how many clients there are: drop data.clients")
+        check_named_groups(self.groups, self.clients)
         return self
 
     def deal(

@@ -28,6 +28,7 @@ from gifair_ray.federation import (
     Shard,
     Task,
     check_fractions,
+    check_named_groups,
     grouped,
     split_sizes,
 )
@@ -59,11 +60,7 @@ class Dialogues(DataSource):
     @model_validator(mode="after")
     def _says_how_many(self) -> Dialogues:
         check_fractions(self.val, self.test)
-        if isinstance(self.groups, dict):
-            if not self.groups:
-                raise ValueError("data.groups names no group; leave it out for 'each'")
-            if self.clients is not None:
-                raise ValueError("named groups say how many roles there are: drop data.clients")
+        check_named_groups(self.groups, self.clients)
         return self
 
     def build(self, seed: int) -> DialoguesFederation:
