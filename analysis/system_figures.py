@@ -6,6 +6,7 @@ Every function returns a `plotly.graph_objects.Figure` that can be changed, show
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import plotly.graph_objects as go
@@ -160,26 +161,28 @@ def _add_numbers(made: go.Figure, marks: Sequence[Mark], taller: float = 0.0) ->
         return
     xs, ys = [x for x, _, _ in marks], [y for _, y, _ in marks]
     wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) + taller or 1.0
-    texts: list[list[Mark]] = []
-    for mark in sorted(marks, key=lambda mark: (-mark[1], mark[0])):
-        near = (
-            text
-            for text in texts
-            if abs(text[0][0] - mark[0]) < 0.08 * wide and text[-1][1] - mark[1] < 0.05 * high
-        )
-        found = next(near, None)
-        if found is None:
-            texts.append([mark])
-        else:
-            found.append(mark)
+    texts = [[mark] for mark in sorted(marks, key=lambda mark: (-mark[1], mark[0]))]
+
+    def meet(one: list[Mark], other: list[Mark]) -> bool:
+        apart = abs(one[0][0] - other[0][0]) / wide, abs(_height(one) - _height(other)) / high
+        return apart[0] < 0.15 and apart[1] < 0.08  # the size of a text in a small figure
+
+    while pair := next((p for p in combinations(texts, 2) if meet(*p)), None):
+        texts = [text for text in texts if text not in pair] + [pair[0] + pair[1]]
     middle = (max(xs) + min(xs)) / 2
     made.add_scatter(
         x=[text[0][0] for text in texts],
-        y=[(text[0][1] + text[-1][1]) / 2 for text in texts],
+        y=[_height(text) for text in texts],
         text=[_listed(sorted(number for _, _, number in text)) for text in texts],
         textposition=["top left" if t[0][0] > middle else "top right" for t in texts],
         mode="text", textfont={"size": 11}, hoverinfo="skip", showlegend=False, cliponaxis=False,
     )  # fmt: skip
+
+
+def _height(text: Sequence[Mark]) -> float:
+    """Where a text of marks stands."""
+    heights = [y for _, y, _ in text]
+    return (min(heights) + max(heights)) / 2
 
 
 def _listed(numbers: Sequence[int]) -> str:
