@@ -38,7 +38,8 @@ def group_sizes(groups: Ints, d: int) -> Ints:
 def group_losses(losses: Floats, groups: Ints, d: int) -> Floats:
     """L_i over the members whose loss is known (not NaN); NaN for a group with none.
 
-    Summed exactly (fsum), so that groups with equal losses tie whatever the order of members.
+    Summed exactly (fsum), so that groups with equal losses tie whatever the order of members; and
+    n equal losses have exactly that mean, which the rounded sum over n has not.
     """
     known = ~np.isnan(losses)
     order = np.argsort(groups[known], kind="stable")
@@ -49,12 +50,17 @@ def group_losses(losses: Floats, groups: Ints, d: int) -> Floats:
         L = np.full(d, np.nan)
         L[groups[known]] = losses[known]
         return L
-    return np.array(
-        [
-            math.fsum(sorted_losses[end - n : end]) / n if n else math.nan
-            for n, end in zip(counts.tolist(), ends.tolist(), strict=True)
-        ]
-    )
+    L = np.full(d, np.nan)
+    some = np.flatnonzero(counts)
+    starts = (ends - counts)[some]
+    lowest = np.minimum.reduceat(sorted_losses, starts).tolist()
+    highest = np.maximum.reduceat(sorted_losses, starts).tolist()
+    members = zip(starts.tolist(), ends[some].tolist(), lowest, highest, strict=True)
+    L[some] = [
+        low if low == high else math.fsum(sorted_losses[at:end]) / (end - at)
+        for at, end, low, high in members
+    ]
+    return L
 
 
 def group_ranks(L: Floats, tolerance: float = 0.0) -> Ints:

@@ -157,7 +157,11 @@ def slow_and_fast(draw):
     seconds = draw(st.sampled_from([(1.0, 4.0, 2.0), (3.0, 1.0, 1.0), (2.0, 1.0, 5.0)]))
     pace = np.array([1 / seconds[s] for s in case.groups]) * case.best.c
     pulled = case.problem.minimise(pace / pace.sum(), case.best.theta)
-    # At a tie the ranks pull back, within what λ can do; beyond that the bias shows.
+    # At a tie the ranks pull back, so that the bias need not show, and there clients of different
+    # pace see different ranks: a counter-example is below.
+    assume(not case.best.ties)
+    ranks = [properties.ranks_of(case, case.problem.losses(at)) for at in (case.best.theta, pulled)]
+    assume(np.array_equal(*ranks))
     assume(np.linalg.norm(pulled - case.best.theta) > 0.3)
     return case, seconds[:d]
 
@@ -178,3 +182,15 @@ def test_asynchronous_runs_have_the_limit_of_h_with_the_corrections_and_not_with
     corrected, uncorrected = away(*drawn, True, rounds), away(*drawn, False, rounds)
     assert corrected < 0.06, corrected
     assert uncorrected > 2 * corrected, (uncorrected, corrected)
+
+
+@pytest.mark.parametrize(
+    ("eta", "rounds"), [(0.01, 1500), pytest.param(0.0025, 6000, marks=pytest.mark.nightly)]
+)
+def test_at_a_tie_corrected_asynchronous_runs_may_have_another_limit(eta, rounds):
+    # Ranks change sides from update to update there, in step with who comes back when, so that the
+    # slow group is not given the mean of the ranks that the fast one is. Smaller steps do not help.
+    case = Case(3, 2, (0, 1, 0), (1, 1, 1), 1.0, 0.3, ranks="received", seed=1)
+    assert case.best.ties
+    limit = properties.asynchronous_limit(case, (3.0, 1.0), True, rounds, eta)
+    assert 0.06 < np.linalg.norm(limit - case.best.theta) < 0.1

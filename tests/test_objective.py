@@ -84,6 +84,15 @@ def g1(**weighting):
     }
 
 
+@pytest.mark.parametrize("n", [3, 5, 7, 10, 49])
+def test_a_group_of_equal_losses_ties_with_one_such_loss(n):
+    # The sum of n equal numbers, rounded and divided by n, is often another number.
+    for x in np.random.default_rng(n).uniform(0.0, 3.0, 200):
+        L = objective.group_losses(np.full(n + 1, x), np.array([0] + [1] * n), 2)
+        assert L[0] == L[1] == x
+        assert objective.group_ranks(L).tolist() == [0, 0]
+
+
 def test_golden_case_g1_of_a_round():
     run = gifair_ray.run(g1(), backend="local")
     personal = [run.outcome.personal[k][0] for k in range(3)]

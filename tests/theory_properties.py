@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -146,10 +147,17 @@ def H(case: Case, theta: np.ndarray, lam: float | None = None) -> float:
     return float(case.p @ F + (case.lam if lam is None else lam) * spread)
 
 
+def exact_mean(values: list[float]) -> float | Fraction:
+    """Without rounding: five equal losses have their own value as mean, and tie with one such."""
+    if any(map(math.isnan, values)):
+        return math.nan
+    return sum(map(Fraction, values)) / len(values)
+
+
 def ranks_of(case: Case, losses: np.ndarray) -> np.ndarray:
     """r_k of every client; losses that are NaN are not known, and tie."""
     groups = np.array(case.groups)
-    L = [math.fsum(losses[groups == i]) / np.sum(groups == i) for i in range(case.d)]
+    L = [exact_mean(losses[groups == i].tolist()) for i in range(case.d)]
     signs = [[float(a > b) - float(a < b) for b in L] for a in L]
     return np.array([sum(signs[s]) for s in case.groups])
 
