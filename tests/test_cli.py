@@ -143,7 +143,7 @@ def test_a_run_leaves_the_files_that_are_documented(capsys):
     assert set(manifest) == {
         "format", "name", "label", "algorithm", "seed", "scenario_digest", "status", "digest",
         "command", "started", "ended", "versions", "cpu", "inputs", "backend", "workers",
-        "clients_per_actor", "layout", "rounds", "virtual_s", "remarks",
+        "clients_per_actor", "device", "layout", "rounds", "virtual_s", "remarks",
     }  # fmt: skip
     assert (manifest["status"], manifest["rounds"]) == ("done", 3)
     assert (manifest["name"], manifest["label"], manifest["seed"]) == ("small", "fedavg", 0)
