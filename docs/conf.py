@@ -30,18 +30,3 @@ html_title = "gifair-ray"
 html_static_path: list[str] = []
 html_show_sourcelink = False
 html_copy_source = False
-
-
-def _only_what_is_there(app: object, docname: str, source: list[str]) -> None:
-    """Leave pages out of the contents that this copy of the documentation does not have."""
-    if docname == "index":
-        lines = source[0].splitlines()
-        gone = [name for name in OPTIONAL if not (HERE / f"{name}.md").exists()]
-        source[0] = "\n".join(line for line in lines if line not in gone)
-
-
-OPTIONAL = ("reproduction",)
-
-
-def setup(app: object) -> None:
-    app.connect("source-read", _only_what_is_there)  # type: ignore[attr-defined]
