@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -65,10 +65,10 @@ def render(
 RESULTS = ("clients", "p", "accuracy", "loss", "weight_share", "effective_share")
 
 
-def render_groups(table: pa.Table, narrow: bool = False) -> RenderableType:
+def render_groups(table: pa.Table, width: int = 120) -> RenderableType:
     """The result of `compare_by_group` for a terminal: causes that never occur are left out.
 
-    Narrow is for 80 columns: results and weights first, participation and waste below.
+    What does not fit the width is in two parts: results and weights, then participation and waste.
     """
     rows = table.to_pylist()
     shown = [
@@ -76,8 +76,9 @@ def render_groups(table: pa.Table, narrow: bool = False) -> RenderableType:
         for c in columns.GROUPS
         if c.heading and (c.name not in CAUSES or any(row[c.name] for row in rows))
     ]
-    if not narrow:
-        return _groups("Groups: results, participation and waste", rows, shown, caption=True)
+    whole = _groups("Groups: results, participation and waste", rows, shown, caption=True)
+    if Console(width=10_000).measure(whole).minimum <= width:
+        return whole
     results = [c for c in shown if c.name in RESULTS]
     work = [c for c in shown if c.name not in RESULTS]
     return Group(

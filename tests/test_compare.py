@@ -371,7 +371,7 @@ def test_terminal_tables_tell_groups_and_pairs(two):
     assert "too_s" in groups
     assert "offli" not in groups  # which never happened
     assert "Fed|Avg" in groups
-    narrow = shown(render_groups(compare_by_group(two), narrow=True), 80)
+    narrow = shown(render_groups(compare_by_group(two), 80), 80)
     for heading in re.findall(r"[a-z_.-]+", groups.partition("─")[0].partition("waste")[2]):
         assert heading in narrow, heading  # none is cut off
     assert max(map(len, narrow.splitlines())) <= 80
@@ -379,6 +379,17 @@ def test_terminal_tables_tell_groups_and_pairs(two):
     everything = shown(render(compare(two), everything=True), 100)
     for column in LABELS:
         assert column.name.replace("_", " ") in everything
+
+
+def test_no_figure_of_a_group_is_cut_off(two):
+    """Ten million of everything: what does not fit is in two parts, each of them whole."""
+    table = compare_by_group(two)
+    counts = ("selected", "completed", "offline", "dropped", "late", "surplus", "unfinished")
+    rows = [row | dict.fromkeys(counts, 10_000_000) for row in table.to_pylist()]
+    many = pa.Table.from_pylist(rows, table.schema)
+    told = shown(render_groups(many, 120), 120)
+    assert told.count("10000000") == len(rows) * len(counts)
+    assert "effect" in told
 
 
 # --- the command ----------------------------------------------------------------------------------

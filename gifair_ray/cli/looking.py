@@ -123,7 +123,7 @@ def _show(runs: list[Any], arguments: argparse.Namespace) -> None:
         table = _table(runs, arguments, "labels")
         console.print(render(table, tall=narrow, everything=arguments.all))
     if only in (None, "groups"):
-        console.print(render_groups(_table(runs, arguments, "groups"), narrow))
+        console.print(render_groups(_table(runs, arguments, "groups"), console.width))
     if only == "clients":
         console.print(render_rows(_table(runs, arguments, "clients")))
     if only == "pairs":
