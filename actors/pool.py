@@ -146,8 +146,8 @@ class RayBackend:
         if self._per_actor is None:
             enough = max(1, int(costs.sum() * self._pace / SHORTEST_S))
             live = sorted(live, key=load.__getitem__)[:enough]  # a tie: the first
-        if len(live) == 1 and self._per_actor is None:
-            return [(live[0], list(range(len(clients))))]
+            if len(live) == 1:
+                return [(live[0], list(range(len(clients))))]
         shares: dict[int, list[int]] = {actor: [] for actor in live}
         own = self._per_actor
         taken = [(float(load[actor]), actor) for actor in live]

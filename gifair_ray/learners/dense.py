@@ -151,9 +151,8 @@ class DenseLearner:
         starts = self.rows.starts(jobs.clients, "train")
         models = np.empty((len(jobs), self.layout.size), dtype=self._dtype)
         pull = self._solver.personal_pull
-        own = personal = None if pull is None else own_models(jobs, self._initial)
-        if own is not None:
-            personal = np.empty_like(models)
+        own = None if pull is None else own_models(jobs, self._initial)
+        personal = None if own is None else np.empty_like(models)
         last_rates, order, at = np.empty(len(jobs)), [], 0
         for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most):
             who = plan.members
