@@ -93,14 +93,24 @@ class Crew:
     def _meet(self, place: int, said: Hello) -> None:
         self._first = self._first or said
         check(said.credentials, self._first.credentials)
+        if said.node == ray.get_runtime_context().get_node_id():
+            self._connect(place, said.line)
+
+    def _connect(self, place: int, name: str | None) -> None:
         known = self._lines.get(place)
-        if said.node == ray.get_runtime_context().get_node_id() and (
-            known is None or known.name != said.line
-        ):
-            if known is not None:
-                known.close()
-            if (line := connected(said.line)) is not None:
-                self._lines[place] = line
+        if known is not None and known.name == name:
+            return
+        if known is not None:
+            known.close()
+            del self._lines[place]
+        if (line := connected(name)) is not None:
+            self._lines[place] = line
+
+    def hang_up(self) -> None:
+        """Close all lines; calls go through Ray from now on."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
 
     def live(self, about: str = "work") -> list[int]:
         """The places whose actors can be called; waits for one if there is none."""
@@ -128,13 +138,7 @@ class Crew:
 
         Raises what an actor raised, and RunFailed for a call that was lost too often.
         """
-        done: dict[int, Any] = {}
-        for task in tasks:
-            if isinstance(task.call, Line):
-                if (reply := task.call.reply()) is not None:
-                    done[id(task)] = reply
-                else:
-                    task.call = task.begin(task.actor)  # and Ray will say what is wrong
+        done = {id(task): reply for task in tasks if (reply := _heard(task)) is not None}
         todo = [task for task in tasks if id(task) not in done]
         try:
             done.update(zip(map(id, todo), ray.get([task.call for task in todo]), strict=True))
@@ -145,7 +149,8 @@ class Crew:
             failed = []
             for task in todo:
                 try:
-                    done[id(task)] = wait(task.call)
+                    reply = _heard(task)
+                    done[id(task)] = wait(task.call) if reply is None else reply
                 except ActorLost as error:
                     self._note(task, error)
                     failed.append(task)
@@ -156,10 +161,10 @@ class Crew:
 
     def give_up(self, task: Task) -> None:
         """Nobody will ask for the result of this call."""
-        if isinstance(task.call, Line):
-            task.call.reply()  # so that the next call does not get it
-        else:
+        if not isinstance(task.call, Line):
             ray.cancel(task.call)
+        elif task.call.busy:
+            task.call.reply()  # so that the next call does not get it
 
     def _note(self, task: Task, error: ActorLost) -> None:
         if not isinstance(error.__cause__, ray.exceptions.ObjectLostError):  # it may be well
@@ -213,6 +218,15 @@ class Crew:
             f"{about}: no client actor is left, and none came in {REPLACED_S:g} s: "
             f"{'; '.join(self.losses[-3:])}"
         )
+
+
+def _heard(task: Task) -> Any:
+    """What came back over a line. If nothing did the call is made again, and Ray will say why."""
+    if not isinstance(task.call, Line):
+        return None
+    if (reply := task.call.reply()) is None:
+        task.call = task.begin(task.actor)
+    return reply
 
 
 def _kill(actor: Any) -> None:

@@ -16,12 +16,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from gifair_ray.actors.wire import Sent
 
-Bytes = npt.NDArray[np.uint8]
 Answer = Callable[[str, Sent], Any]
 _CALL = struct.Struct("<q4q")  # version; lengths of run, whole, real, theta
 _REPLY = struct.Struct("<d3q")  # seconds; lengths of models, losses, personal models (−1: none)
@@ -69,7 +65,11 @@ class Line:
     def __init__(self, name: str) -> None:
         self.name, self.busy = name, False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(name)
+        try:
+            self._socket.connect(name)
+        except OSError:
+            self._socket.close()
+            raise
 
     def call(self, run: str, sent: Sent) -> None:
         """Begin a call; nobody else may until its reply has come."""
@@ -120,9 +120,9 @@ def _send(line: socket.socket, parts: Iterable[Any]) -> None:
     line.sendall(b"".join(parts))
 
 
-def _exactly(line: socket.socket, n: int) -> Bytes:
+def _exactly(line: socket.socket, n: int) -> bytearray:
     """So many bytes; raises ConnectionError if the other end has gone before."""
-    out = np.empty(n, dtype=np.uint8)
+    out = bytearray(n)
     left = memoryview(out)
     while len(left):
         got = line.recv_into(left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,20 @@ class Federation(Protocol):
 
     def shard(self, client: int) -> Shard:
         """The client's data: a pure function of the scenario and the client's number."""
+        ...
+
+
+@runtime_checkable
+class Pooling(Protocol):
+    """A federation whose clients share samples, each as many, and differ in which they have."""
+
+    @property
+    def pool(self) -> Samples:
+        """All samples that anybody has."""
+        ...
+
+    def held(self, clients: Ints, split: Split) -> Ints:
+        """Which rows of the pool each of these clients has, (clients, samples)."""
         ...
 
 

@@ -138,6 +138,8 @@ class Results(Mapping[int, Any]):
         stacks: list[Any] = list(dict.fromkeys(map(self._found.__getitem__, jobs.tolist())))
         if not stacks:
             return Replies.of([])
+        if len(stacks) == 1 and np.array_equal(stacks[0].jobs, jobs):
+            return _joined([stacks[0].trained])
         numbers = np.concatenate([stack.jobs for stack in stacks])
         order = np.argsort(numbers, kind="stable")
         places = order[np.searchsorted(numbers, jobs, sorter=order)]

@@ -44,8 +44,8 @@ QUIET: Table = {"evaluation": {"every": 0, "splits": []}, "audit": {"every": 0}}
 FOREVER: Table = {"stop": {"rounds": 10**9}}
 
 
-def _softmax(clients: int, cohort: int) -> Table:
-    data = {"source": "synthetic", "clients": clients, "samples": 64, "groups": 2}
+def _softmax(clients: int, cohort: int, source: str = "synthetic") -> Table:
+    data = {"source": source, "clients": clients, "samples": 64, "groups": 2}
     return {
         "data": data | {"features": 60, "classes": 10, "val": 0.0, "test": 0.0},
         "model": {"kind": "softmax"},
@@ -180,16 +180,13 @@ def _w4(folder: Path, small: bool) -> list[Arm]:
 
 def _w5(folder: Path, small: bool) -> list[Arm]:
     sizes: Mapping[int, str] = {10**3: "10³", 10**4: "10⁴", 10**5: "10⁵", 10**6: "10⁶"}
+    one: Table = {"per_round": 100, "seconds": 3.0, "warm": 60}
     found = []
     for clients, written in list(sizes.items())[: 2 if small else None]:
-        one: Table = {
-            "scenario": _softmax(clients, 100),
-            "per_round": 100,
-            "seconds": 3.0,
-            "warm": 60,
-        }
-        found.append(Arm("W5", f"{written} clients", HERE, "engine", **one))
-        found.append(Arm("W5", f"{written} clients, no cache", HERE, "uncached", **one))
+        crowd, own = (_softmax(clients, 100, source) for source in ("crowd", "synthetic"))
+        found.append(Arm("W5", f"{written} clients", HERE, "engine", crowd, **one))
+        # With samples of their own, all of them made anew: what a cache of few clients would hide.
+        found.append(Arm("W5", f"{written} clients, own data", HERE, "uncached", own, **one))
     return found
 
 

@@ -183,10 +183,13 @@ class DenseLearner:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
         clients, width = plan.rates.shape
         whole = stack = self._copies(self._stack(start), clients)
-        scale = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
-        scale = plan.filled * scale.astype(self._dtype)[:, :, None]
+        strength = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
+        scale = strength.astype(self._dtype)[:, :, None]
+        if self._widths:  # a row that is absent is 0, but a hidden layer adds its constant
+            scale = plan.filled * scale
         scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
-        minus_one = torch.full((clients, scale.shape[2], 1), -1.0, dtype=self._torch_dtype)
+        rows = plan.index.shape[2]
+        minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
         active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()  # how many do a step
         anchor = self._stack(theta) if mu else []
         pulls = None
@@ -211,7 +214,7 @@ class DenseLearner:
         stored, rows = plan.index.shape[1:]
         wide = self._shapes[0][0]
         together = max(1, INPUT_BYTES // (len(plan.index) * rows * wide * self._dtype.itemsize))
-        index = torch.from_numpy(plan.index)
+        index = torch.from_numpy(self.rows.rows(plan.index))
         for at in range(0, stored, together):  # client by client: theirs lie together
             a = active[at]
             chosen = index[:a, at : at + together].reshape(-1)
@@ -271,7 +274,8 @@ class DenseLearner:
         for rows, members in self._stacks(clients, sizes):
             column, n = np.arange(rows), sizes[members, None]
             starts = self.rows.starts(clients[members], split)[:, None]
-            index = torch.from_numpy(np.where(column < n, starts + column, 0)).view(-1)
+            samples = np.where(column < n, starts + column, 0)
+            index = torch.from_numpy(self.rows.rows(samples)).view(-1)
             real = torch.from_numpy(column < n)
             X = self.rows.x.index_select(0, index).view(len(members), rows, -1)
             Y = self.rows.y.index_select(0, index).view(len(members), rows)
