@@ -27,7 +27,7 @@ from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import parse
 
 INLINE_BYTES = 64 << 10
-SHORTEST_S = 0.0006  # work that is not worth sharing out: about what a call over a line costs
+SHORTEST_S = 0.0006  # work that is not worth sharing out: a few calls over lines
 LONGEST_S = 0.1  # work in one call
 ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
