@@ -106,6 +106,11 @@ class Crew:
         if (line := connected(name)) is not None:
             self._lines[place] = line
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether there is a line to everybody."""
+        return len(self._lines) == len(self.actors)
+
     def hang_up(self) -> None:
         """Close all lines; calls go through Ray from now on."""
         for line in self._lines.values():

@@ -27,7 +27,8 @@ from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import parse
 
 INLINE_BYTES = 64 << 10
-SHORTEST_S = 0.0006  # work that is not worth sharing out: a few calls over lines
+SHORTEST_S = 0.0025  # work that is not worth sharing out: a call costs about a third of that
+SHORTEST_ON_LINES_S = 0.0006
 LONGEST_S = 0.1  # work in one call
 ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
@@ -74,13 +75,14 @@ class RayBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for some in (job for job in jobs if isinstance(job, TrainJobs)):
-            for actor, places in self._share_out(some.clients.tolist(), self._load):
+            shortest = SHORTEST_ON_LINES_S if self._crew.has_lines else SHORTEST_S
+            for actor, places in self._share_out(some.clients.tolist(), self._load, shortest):
                 self._train(actor, some.take(np.array(places)))
         for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
             idle = np.zeros(len(self._load))
             self._parts[evaluation.id] = [
                 (self._evaluate(actor, evaluation, places), places)
-                for actor, places in self._share_out(evaluation.clients.tolist(), idle)
+                for actor, places in self._share_out(evaluation.clients.tolist(), idle, SHORTEST_S)
             ]
 
     def _train(self, actor: int, jobs: TrainJobs) -> None:
@@ -142,12 +144,12 @@ class RayBackend:
         return place
 
     def _share_out(
-        self, clients: Sequence[int], load: npt.NDArray[np.float64]
+        self, clients: Sequence[int], load: npt.NDArray[np.float64], shortest_s: float
     ) -> list[tuple[int, list[int]]]:
         """Which actor plays which of them: its own, or the costliest first to the idlest."""
         live, costs = self._crew.live(), self._cost[list(clients)]
         if self._per_actor is None:
-            enough = max(1, int(costs.sum() * self._pace / SHORTEST_S))
+            enough = max(1, int(costs.sum() * self._pace / shortest_s))
             live = sorted(live, key=load.__getitem__)[:enough]  # a tie: the first
             if len(live) == 1:
                 return [(live[0], list(range(len(clients))))]
