@@ -36,6 +36,6 @@ def patience() -> Iterator[Callable[[], bool]]:
                     signal.signal(number, note)
         yield lambda: asked
     finally:
-        for number, handler in before.items():
+        for changed, handler in before.items():
             with contextlib.suppress(ValueError):
-                signal.signal(number, handler)
+                signal.signal(changed, handler)
