@@ -13,7 +13,7 @@ import faulty
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import examples
+from profiles import examples, in_parts
 
 import gifair_ray
 from gifair_ray.actors import crew, faults, handshake
@@ -56,13 +56,16 @@ def a_fault(rounds):
     )
 
 
-@examples(20, at_night=200)
+@in_parts(5)
+@examples(20, at_night=40)
 @given(
     case=st.sampled_from(faulty.CASES),
     plan=st.lists(a_fault(8), min_size=1, max_size=3, unique=True),
     in_folder=st.booleans(),
 )
-def test_whatever_is_lost_the_results_are_the_same(case, plan, in_folder, actors, tmp_path_factory):
+def test_whatever_is_lost_the_results_are_the_same(
+    part, case, plan, in_folder, actors, tmp_path_factory
+):
     root = tmp_path_factory.mktemp("faults")
     folder = new_folder(root / "run", case) if in_folder else None
     planned = faults.plan(root / "plan", plan)
