@@ -186,7 +186,7 @@ def test_a_file_without_end(changes):
     command = [sys.executable, "-m", "gifair_ray", *run]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
-    has(done.stderr, "gifair: ", "endless.csv", "is no file", "single")
+    has(done.stderr, "gifair: ", "endless.csv", "is no file", "name ")
     assert not Path("out").exists()
 
 
