@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 ASKED = (signal.SIGINT, signal.SIGTERM)
+SAID_S = 1.0  # after which a user is told why nothing has happened yet
+WAITING = (
+    "the run stops when its present event is over, and is saved then; once more stops it at once"
+)
 
 
 @contextlib.contextmanager
@@ -19,13 +25,17 @@ def patience() -> Iterator[Callable[[], bool]]:
     are left alone.
     """
     asked = False
+    said = threading.Timer(SAID_S, warnings.warn, [WAITING])
+    said.daemon = True
     before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             before[number](number, frame)
-        asked = True
+        else:
+            asked = True
+            said.start()
 
     try:
         with contextlib.suppress(ValueError):  # not the main thread
@@ -36,6 +46,7 @@ def patience() -> Iterator[Callable[[], bool]]:
                     signal.signal(number, note)
         yield lambda: asked
     finally:
+        said.cancel()
         for changed, handler in before.items():
             with contextlib.suppress(ValueError):
                 signal.signal(changed, handler)

@@ -362,7 +362,7 @@ def test_an_error_in_the_simulated_world_can_be_gone_on_with_too(tmp_path, monke
 # Ctrl-C
 
 
-def pressed(monkeypatch, times):
+def pressed(monkeypatch, times, wait_s=0.0):
     """Ctrl-C, so many times, in the middle of the sixth event that waits for results."""
     from gifair_ray.backend import LocalBackend
 
@@ -372,6 +372,7 @@ def pressed(monkeypatch, times):
         calls.append(ids)
         for _ in range(times if len(calls) == 6 else 0):
             signal.raise_signal(signal.SIGINT)
+            time.sleep(wait_s)
         return collect(self, ids)
 
     monkeypatch.setattr(LocalBackend, "collect", interrupted)
@@ -387,6 +388,15 @@ def test_ctrl_c_in_the_middle_of_an_event_saves_the_run_after_it(tmp_path, monke
     saved = checkpoint.Checkpoints(tmp_path / "run", faulty.scenario(*case)).restore()
     assert saved.state.state.version > 0  # not from the start
     assert resume(tmp_path / "run").digest == faulty.undisturbed(*case)
+
+
+def test_who_has_to_wait_is_told_why(tmp_path, monkeypatch):
+    from gifair_ray import patience
+
+    monkeypatch.setattr(patience, "SAID_S", 0.0)
+    pressed(monkeypatch, 1, wait_s=0.5)
+    with pytest.warns(UserWarning, match="once more"), pytest.raises(KeyboardInterrupt):
+        run(faulty.scenario("sync", "AFL"), tmp_path / "run")
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path, monkeypatch):
