@@ -171,15 +171,16 @@ class Crew:
                 self._down.discard(place)
 
     def _wait_for_somebody(self, about: str) -> None:
+        why = "none that came could take part"
         while self._coming:
             calls = [coming.hello for coming in self._coming.values()]
             if not ray.wait(calls, timeout=REPLACED_S)[0]:
+                why = f"none came in {REPLACED_S:g} s"
                 break
             if self._standing():
                 return
         raise RunFailed(
-            f"{about}: no client actor is left, and none came in {REPLACED_S:g} s: "
-            f"{'; '.join(self.losses[-3:])}"
+            f"{about}: no client actor is left, and {why}: {'; '.join(self.losses[-3:])}"
         )
 
 

@@ -6,10 +6,13 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import faulty
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +161,26 @@ def test_a_worker_that_would_compute_otherwise_is_refused(change):
     (value,) = change.values()
     with pytest.raises(BadInput, match=rf"on far-away is not .*{re.escape(str(value))} against"):
         handshake.check(replace(one, host="far-away", **change), one)
+
+
+def test_another_processor_is_told_without_torch_too():
+    """Numpy's BLAS computes other last bits there."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found")
+    if not found:
+        pytest.skip("numpy uses no more here than it does everywhere")
+    program = (
+        "import sys; from gifair_ray.actors.handshake import Credentials\n"
+        "mine = Credentials.mine('data'); assert 'torch' not in sys.modules; print(mine.capability)"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"NPY_DISABLE_CPU_FEATURES": less},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for less in ("", " ".join(found))
+    ]  # fmt: skip
+    assert said[0] != said[1]
 
 
 def test_a_crew_with_a_stranger_does_not_begin(actors):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -22,6 +23,7 @@ from pathlib import Path
 import faulty
 import pytest
 
+import gifair_ray
 from gifair_ray.folder import folder_digest
 from gifair_ray.results import read_manifest
 from gifair_ray.scenarios.load import load
@@ -34,6 +36,7 @@ FIRST = "127.0.0.1"
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
 GIFAIR = (sys.executable, "-m", "gifair_ray")
 JOBS = importlib.util.find_spec("aiohttp_cors") is not None
+HIDE = 'mount -t tmpfs none "$0" && exec "$@"'
 needs_jobs = pytest.mark.skipif(not JOBS, reason="ray job submit needs ray[default]")
 
 
@@ -52,14 +55,17 @@ class Machines:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def machine(self, *how):
-        """Another machine, for as long as the block lasts.
+    def machine(self, *how, hidden=None):
+        """Another machine, for as long as the block lasts. It finds the folder `hidden` empty.
 
         `ray stop` is not for tests: it ends all that is called Ray, whoever started it.
         """
         folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # Ray wants a short name
         own = (f"--temp-dir={folder}", "--num-cpus=1", f"--object-store-memory={80 << 20}")
-        command = [*self.inside, *RAY, "start", *how, *own, "--disable-usage-stats", "--block"]
+        begin = [*RAY, "start", *how, *own, "--disable-usage-stats", "--block"]
+        if hidden is not None:
+            begin = ["unshare", "--mount", "--", "sh", "-c", HIDE, str(hidden), *begin]
+        command = [*self.inside, *begin]
         with open(folder / "said", "w") as said:
             process = subprocess.Popen(
                 command, env=self.env, stdout=said, stderr=said, start_new_session=True
@@ -149,6 +155,33 @@ def test_a_command_without_the_token_is_told_of_it(token, machines, scenario):
     assert "RAY_AUTH_TOKEN" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (scenario / "run").exists()
+
+
+def test_a_machine_that_has_none_of_the_files(machines, tmp_path):
+    table = faulty.table_of(tmp_path / "data.csv")
+    (tmp_path / "s.toml").write_text(dump(load(table)))
+    how = ("--address", f"{FIRST}:6379", "--workers", 3, "--out", "run")
+    with machines.machine(f"--address={FIRST}:6379", hidden=tmp_path):
+        machines.wait_for(3)
+        done = machines.typed(*GIFAIR, "run", "s.toml", *how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    whole = gifair_ray.run(table, backend="local").digest
+    assert read_manifest(tmp_path / "run")["digest"] == whole
+    machines.wait_for(2)
+
+
+def test_a_machine_that_computes_otherwise_is_refused(machines, tmp_path):
+    table = faulty.table_of(tmp_path / "data.csv")
+    (tmp_path / "s.toml").write_text(dump(load(table)))
+    how = ("--address", f"{FIRST}:6379", "--workers", 3, "--out", "run")
+    older = replace(machines, env=machines.env | {"ATEN_CPU_CAPABILITY": "default"})
+    with older.machine(f"--address={FIRST}:6379"):
+        machines.wait_for(3)
+        done = machines.typed(*GIFAIR, "run", "s.toml", *how, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert re.search("is not as the first.*CPU capability .*DEFAULT.*one installation", done.stderr)
+    assert not (tmp_path / "run").exists()
+    machines.wait_for(2)
 
 
 @needs_jobs
