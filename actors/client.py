@@ -6,15 +6,18 @@ import contextlib
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import ray
 
 from gifair_ray import draws
 from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
+from gifair_ray.actors.line import Listener, listener
 from gifair_ray.actors.shipping import Shipment, unpacked
 from gifair_ray.actors.wire import Result, Sent, pack_results, unpack
 from gifair_ray.backend import Description, build_learner, one_torch_thread
@@ -53,6 +56,8 @@ class ClientActor:
     def __init__(self) -> None:
         self._runs: dict[str, tuple[RunSpec, Federation, Learner]] = {}
         self._calls = 0
+        self._one_at_a_time = threading.Lock()  # calls come through Ray and over lines
+        self._listener: Listener | None = None
 
     def ready(self) -> int:
         """The process that this actor is."""
@@ -80,7 +85,9 @@ class ClientActor:
         described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
         mine = Credentials.mine(federation.population.fingerprint(), spec.device)
-        return Hello(described, width, mine)
+        self._listener = self._listener or listener(self.train)
+        line = None if self._listener is None else self._listener.name
+        return Hello(described, width, mine, ray.get_runtime_context().get_node_id(), line)
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(
@@ -102,7 +109,8 @@ class ClientActor:
             trained = learner.train(model, jobs)
             return pack_results(trained, time.perf_counter() - began)
 
-        return train(jobs) if spec.faults is None else struck_training(spec.faults, jobs, train)
+        with self._one_at_a_time:
+            return train(jobs) if spec.faults is None else struck_training(spec.faults, jobs, train)
 
     def evaluate(self, run: str, models: Params, job: EvaluateJob) -> Evaluated:
         """One model on some clients, or each client's own."""
@@ -112,10 +120,11 @@ class ClientActor:
         def evaluate(job: EvaluateJob) -> Evaluated:
             return learner.evaluate(models, job.clients, job.split)
 
-        if spec.faults is None:
-            return evaluate(job)
-        evaluated: Evaluated = struck_evaluation(spec.faults, job, evaluate)
-        return evaluated
+        with self._one_at_a_time:
+            if spec.faults is None:
+                return evaluate(job)
+            evaluated: Evaluated = struck_evaluation(spec.faults, job, evaluate)
+            return evaluated
 
     def _dawdle(self, spec: RunSpec) -> None:
         self._calls += 1

@@ -16,6 +16,7 @@ import ray
 from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import ClientActor
 from gifair_ray.actors.handshake import Hello, check
+from gifair_ray.actors.line import Line, connected
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 
 ATTEMPTS = 4  # at one call, and at filling one place
@@ -30,11 +31,15 @@ def new_client(options: Mapping[str, Any]) -> Any:
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A call to any client actor. `begin` makes it; `about` names it, should it come to nothing."""
+    """A call to any client actor. `begin` makes it; `about` names it, should it come to nothing.
+
+    `over`, if there is one, makes it over a line instead.
+    """
 
     begin: Callable[[Any], Any]
     about: Callable[[], str]
     cost: float = 0.0
+    over: Callable[[Line], None] | None = None
     place: int = -1
     actor: Any = None
     call: Any = None
@@ -64,6 +69,7 @@ class Crew:
         self._coming: dict[int, _Coming] = {}
         self._greet: Callable[[Any], Any] = lambda actor: actor.ready.remote()
         self._first: Hello | None = None
+        self._lines: dict[int, Line] = {}
 
     def assemble(self, greet: Callable[[Any], Any]) -> Hello:
         """Greet everybody for a run, now and when one comes later; what the first of them says.
@@ -77,16 +83,24 @@ class Crew:
             calls = {place: greet(self.actors[place]) for place in self._standing()}
             for place, call in calls.items():
                 try:
-                    self._meet(wait(call))
+                    self._meet(place, wait(call))
                 except ActorLost as error:
                     self._lost(place, self.actors[place], error)
             if self._first is not None:
                 return self._first
             self._wait_for_somebody("the start of the run")
 
-    def _meet(self, said: Hello) -> None:
+    def _meet(self, place: int, said: Hello) -> None:
         self._first = self._first or said
         check(said.credentials, self._first.credentials)
+        known = self._lines.get(place)
+        if said.node == ray.get_runtime_context().get_node_id() and (
+            known is None or known.name != said.line
+        ):
+            if known is not None:
+                known.close()
+            if (line := connected(said.line)) is not None:
+                self._lines[place] = line
 
     def live(self, about: str = "work") -> list[int]:
         """The places whose actors can be called; waits for one if there is none."""
@@ -102,20 +116,31 @@ class Crew:
     def send(self, task: Task, place: int) -> None:
         """Make a call to the actor in this place."""
         task.place, task.actor = place, self.actors[place]
-        task.call = task.begin(task.actor)
+        line = self._lines.get(place)
+        if task.over is not None and line is not None and not line.busy:
+            task.over(line)
+            task.call = line
+        else:
+            task.call = task.begin(task.actor)
 
     def results(self, tasks: Sequence[Task], place: Callable[[Task], int]) -> list[Any]:
         """What calls have come to. One whose actor was lost is made again, in a place that is told.
 
         Raises what an actor raised, and RunFailed for a call that was lost too often.
         """
+        done: dict[int, Any] = {}
+        for task in tasks:
+            if isinstance(task.call, Line):
+                if (reply := task.call.reply()) is not None:
+                    done[id(task)] = reply
+                else:
+                    task.call = task.begin(task.actor)  # and Ray will say what is wrong
+        todo = [task for task in tasks if id(task) not in done]
         try:
-            found: list[Any] = ray.get([task.call for task in tasks])
-            return found
+            done.update(zip(map(id, todo), ray.get([task.call for task in todo]), strict=True))
+            todo = []
         except ray.exceptions.RayError:
             pass  # one of them; which one?
-        done: dict[int, Any] = {}
-        todo = list(tasks)
         while todo:
             failed = []
             for task in todo:
@@ -128,6 +153,13 @@ class Crew:
                 self.send(task, place(task))
             todo = failed
         return [done[id(task)] for task in tasks]
+
+    def give_up(self, task: Task) -> None:
+        """Nobody will ask for the result of this call."""
+        if isinstance(task.call, Line):
+            task.call.reply()  # so that the next call does not get it
+        else:
+            ray.cancel(task.call)
 
     def _note(self, task: Task, error: ActorLost) -> None:
         if not isinstance(error.__cause__, ray.exceptions.ObjectLostError):  # it may be well
@@ -158,7 +190,7 @@ class Crew:
                 continue
             del self._coming[place]
             try:
-                self._meet(wait(coming.hello))
+                self._meet(place, wait(coming.hello))
             except BadInput as error:  # another would be no better
                 self.losses.append(f"client actor {place}: {_first_line(error)}")
                 _kill(coming.actor)

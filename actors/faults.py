@@ -74,6 +74,9 @@ class _Doomed:
         die()
         return (str, ())
 
+    def __iter__(self) -> Any:
+        die()
+
 
 def struck_training(
     folder: str, jobs: Sequence[TrainJob], train: Callable[[Sequence[TrainJob]], Any]

@@ -75,6 +75,10 @@ class Hello:
     width: int
     """Values of one input."""
     credentials: Credentials
+    node: str = ""
+    """Of Ray."""
+    line: str | None = None
+    """Where it listens, for those on its machine (see `gifair_ray.actors.line`)."""
 
 
 def check(said: Credentials, first: Credentials) -> None:

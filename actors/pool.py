@@ -20,14 +20,14 @@ import ray
 
 from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import Crew, Task
-from gifair_ray.actors.wire import pack, unpack_results
+from gifair_ray.actors.wire import SMALL, pack, unpack_results
 from gifair_ray.backend import Description
 from gifair_ray.protocol import EvaluateJob, Job, TrainJobs
 from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import parse
 
 INLINE_BYTES = 64 << 10
-SHORTEST_S = 0.0025  # work that is not worth sharing out: a call costs about a third of that
+SHORTEST_S = 0.0006  # work that is not worth sharing out
 LONGEST_S = 0.1  # work in one call
 ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
@@ -105,6 +105,8 @@ class RayBackend:
         small = isinstance(theta, np.ndarray)
         sent = pack(jobs, theta if small else None)
         beside = [] if small and not jobs.own else [None if small else theta, dict(jobs.own)]
+        layout = self._described.layout
+        short = not beside and len(jobs) * layout.size * theta.itemsize <= SMALL
         return Task(
             lambda actor: actor.train.remote(self._run, sent, *beside),
             lambda: (
@@ -112,6 +114,7 @@ class RayBackend:
                 f"{jobs.version} of the model"
             ),
             cost,
+            (lambda line: line.call(self._run, sent)) if short else None,
         )
 
     def _evaluate(self, actor: int, job: EvaluateJob, places: list[int]) -> Task:
@@ -196,8 +199,9 @@ class RayBackend:
         return Evaluated(loss, correct)
 
     def close(self) -> None:
-        for call in {chunk.task.call for chunk in self._chunks.values()}:
-            ray.cancel(call)  # work that nobody will ask for; what has begun runs to its end
+        # Work that nobody will ask for; what has begun runs to its end.
+        for task in {id(chunk): chunk.task for chunk in self._chunks.values()}.values():
+            self._crew.give_up(task)
         self._chunks.clear()
         self._parts.clear()
         self._models.clear()

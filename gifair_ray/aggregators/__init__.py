@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
-BLOCK = 1 << 16  # numbers added at a time: they stay in the processor's cache
+BLOCK = 1 << 17  # numbers added at a time: they stay in the processor's cache
 
 
 def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floats:
@@ -33,11 +33,17 @@ def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floa
     for at in range(0, n, block):
         part = slice(at, min(n, at + block))
         changes = buffer[:, : part.stop - at]
-        if alike and isinstance(rows, np.ndarray):
-            np.subtract(rows[:, part], bases[0][part], out=changes, dtype=np.float64)
+        # Copied first: numpy subtracts in another type than the operands' by small pieces.
+        if isinstance(rows, np.ndarray):
+            changes[:] = rows[:, part]
         else:
             for k in range(m):
-                np.subtract(rows[k][part], bases[k][part], out=changes[k], dtype=np.float64)
+                changes[k] = rows[k][part]
+        if alike:
+            changes -= bases[0][part].astype(np.float64)
+        else:
+            for k in range(m):
+                changes[k] -= bases[k][part]
         changes *= weights[:, None]
         np.add.reduce(changes, axis=0, out=total[part])
     return total

@@ -13,7 +13,7 @@ number of steps: those that are done fall off its end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -182,36 +182,42 @@ class DenseLearner:
     ) -> None:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
         clients, width = plan.rates.shape
-        stored, rows = plan.index.shape[1:]
         whole = stack = self._copies(self._stack(start), clients)
-        anchor = self._stack(theta) if mu else []
-        index = torch.from_numpy(plan.index)
         scale = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
         scale = plan.filled * scale.astype(self._dtype)[:, :, None]
         scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
-        pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))[:, :, None, None]  # η μ
-        minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
+        minus_one = torch.full((clients, scale.shape[2], 1), -1.0, dtype=self._torch_dtype)
         active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()  # how many do a step
-        wide = self._shapes[0][0]
-        together = max(1, INPUT_BYTES // (clients * rows * wide * self._dtype.itemsize))
-        X: Sequence[Tensor] = ()
-        y: Sequence[Tensor] = ()
-        for i, a in enumerate(active):
-            if i < stored and i % together == 0:  # client by client: theirs lie together
-                chosen = index[:a, i : i + together].reshape(-1)
-                X = self._gathered(chosen).view(a, -1, rows, wide).unbind(1)
-                y = self.rows.y.index_select(0, chosen).view(a, -1, rows, 1).unbind(1)
-            at = i % together if stored > 1 else 0
-            X_i, y_i, scale_i = X[at], y[at], scales[i]
+        anchor = self._stack(theta) if mu else []
+        pulls = None
+        if mu:
+            pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))[:, :, None, None]  # η μ
+        for a, scale_i, (X, y), i in zip(
+            active, scales, self._batches(plan, active), range(width), strict=True
+        ):
             if a < clients:  # some are done
                 clients, stack, minus_one = a, [A[:a] for A in stack], minus_one[:a]
-            if a < len(scale_i):
-                X_i, y_i, scale_i = X_i[:a], y_i[:a], scale_i[:a]
-            H, Z = self._forward(X_i, stack)
-            G = torch.softmax(Z[-1], dim=2)
-            G.scatter_add_(2, y_i, minus_one).mul_(scale_i)
-            self._step(stack, H, Z, G, [(theta_l, pulls[:a, i]) for theta_l in anchor])
+            if a < len(plan.steps):
+                X, y, scale_i = X[:a], y[:a], scale_i[:a]
+            H, Z = self._forward(X, stack)
+            G = torch.softmax(Z[-1], 2)
+            G.scatter_add_(2, y, minus_one).mul_(scale_i)
+            pull = [] if pulls is None else [(theta_l, pulls[:a, i]) for theta_l in anchor]
+            self._step(stack, H, Z, G, pull)
         self._flatten(whole, out)
+
+    def _batches(self, plan: Plan, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of every step, of at least those clients that do it."""
+        stored, rows = plan.index.shape[1:]
+        wide = self._shapes[0][0]
+        together = max(1, INPUT_BYTES // (len(plan.index) * rows * wide * self._dtype.itemsize))
+        index = torch.from_numpy(plan.index)
+        for at in range(0, stored, together):  # client by client: theirs lie together
+            a = active[at]
+            chosen = index[:a, at : at + together].reshape(-1)
+            X = self._gathered(chosen).view(a, -1, rows, wide).unbind(1)
+            y = self.rows.y.index_select(0, chosen).view(a, -1, rows, 1).unbind(1)
+            yield from repeat((X[0], y[0]), len(active)) if stored == 1 else zip(X, y, strict=True)
 
     def _forward(self, X: Tensor, stack: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Each layer's inputs, and its outputs before the rectifier; scores come last."""
