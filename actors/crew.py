@@ -130,11 +130,8 @@ class Crew:
         """
         done: dict[int, Any] = {}
         for task in tasks:
-            if isinstance(task.call, Line):
-                if (reply := task.call.reply()) is not None:
-                    done[id(task)] = reply
-                else:
-                    task.call = task.begin(task.actor)  # and Ray will say what is wrong
+            if (reply := _over_a_line(task)) is not None:
+                done[id(task)] = reply
         todo = [task for task in tasks if id(task) not in done]
         try:
             done.update(zip(map(id, todo), ray.get([task.call for task in todo]), strict=True))
@@ -145,7 +142,7 @@ class Crew:
             failed = []
             for task in todo:
                 try:
-                    done[id(task)] = wait(task.call)
+                    done[id(task)] = _over_a_line(task) or wait(task.call)
                 except ActorLost as error:
                     self._note(task, error)
                     failed.append(task)
@@ -157,7 +154,8 @@ class Crew:
     def give_up(self, task: Task) -> None:
         """Nobody will ask for the result of this call."""
         if isinstance(task.call, Line):
-            task.call.reply()  # so that the next call does not get it
+            if task.call.busy:  # or its reply has come, and another task's call has failed
+                task.call.reply()  # so that the next call does not get it
         else:
             ray.cancel(task.call)
 
@@ -214,6 +212,15 @@ class Crew:
         raise RunFailed(
             f"{about}: no client actor is left, and {why}: {'; '.join(self.losses[-3:])}"
         )
+
+
+def _over_a_line(task: Task) -> Any:
+    """What a call over a line has come to; None if it was made through Ray, or is now."""
+    if not isinstance(task.call, Line):
+        return None
+    if (reply := task.call.reply()) is None:
+        task.call = task.begin(task.actor)  # and Ray will say what is wrong
+    return reply
 
 
 def _kill(actor: Any) -> None:

@@ -24,6 +24,9 @@ from gifair_ray.actors.cluster import RESTARTS, cluster
 from gifair_ray.actors.shipping import ship, unpacked
 from gifair_ray.errors import BadInput, RunFailed
 from gifair_ray.folder import RunFolder
+from gifair_ray.results import read_manifest
+from gifair_ray.scenarios.load import load
+from gifair_ray.scenarios.show import dump
 from gifair_ray.session import Saving
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_on_this_machine")]
@@ -129,6 +132,21 @@ def test_work_that_kills_everybody_ends_the_run_and_is_named(actors, tmp_path):
     with pytest.raises(RunFailed, match=told):
         finished(session)
     session.abort()
+
+
+def test_work_that_fails_beside_work_that_comes_back_ends_the_run(tmp_path):
+    """In a process of its own, because a server that waits for a second reply never comes back."""
+    table = faulty.table_of(tmp_path / "data.csv")
+    rows = (tmp_path / "data.csv").read_text().splitlines()
+    wild = [re.sub(r",.*,", ",1e30,-1e30,", row) if row.startswith("3,") else row for row in rows]
+    (tmp_path / "data.csv").write_text("\n".join(wild))
+    (tmp_path / "s.toml").write_text(dump(load(table)))
+    how = ["--workers", "2", "--clients-per-actor", "2", "--out", "run", "--quiet"]
+    command = [sys.executable, "-m", "gifair_ray", "run", "s.toml", *how]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.fullmatch(r"gifair: client 3 diverged .*\n", done.stderr)
+    assert read_manifest(tmp_path / "run")["status"] == "failed"
 
 
 def test_an_actor_that_is_killed_between_two_events_is_replaced(actors):
