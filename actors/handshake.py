@@ -11,6 +11,9 @@ import socket
 import sys
 from dataclasses import dataclass, field, fields
 from importlib import metadata
+from typing import Any
+
+import numpy as np
 
 from gifair_ray.backend import Description
 from gifair_ray.errors import BadInput
@@ -34,12 +37,12 @@ class Credentials:
     @staticmethod
     def mine(data: str, device: str = CPU) -> Credentials:
         """Those of this process."""
-        version, capability, threads = metadata.version("torch"), platform.machine(), 1
+        version, capability, threads = metadata.version("torch"), _numpys_capability(), 1
         if "torch" in sys.modules:  # some models do without
             import torch
 
             version = f"{torch.__version__} ({str(torch.version.git_version)[:8]})"
-            capability = torch.backends.cpu.get_cpu_capability()
+            capability = f"{torch.backends.cpu.get_cpu_capability()}, {capability}"
             threads = torch.get_num_threads()
         if device != CPU:
             from gifair_ray.learners._device import described
@@ -56,6 +59,12 @@ class Credentials:
             device,
             socket.gethostname(),
         )
+
+
+def _numpys_capability() -> str:
+    """The processor's instructions that numpy makes use of, and its BLAS by the same signs."""
+    about: Any = np.show_config(mode="dicts")
+    return " ".join([platform.machine(), *about["SIMD Extensions"].get("found", [])])
 
 
 @dataclass(frozen=True)

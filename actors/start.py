@@ -60,7 +60,10 @@ def _init(workers: int | None, address: str | None) -> None:
         try:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise BadInput(f"no Ray cluster answers at {address!r}: {error}") from error
+            raise BadInput(
+                f"no Ray cluster answers at {address!r}: {str(error).rstrip('.')}. If it was "
+                "started with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to that here, too"
+            ) from error
         return
     start_ray(workers)
 

@@ -33,7 +33,11 @@ class Clock:
     def at(self, time: float, event: Event, priority: int = 0) -> None:
         """Let an event happen at a time; a smaller priority goes first among equals."""
         if not self.now <= time < math.inf:
-            raise RunFailed(f"event {event.kind!r} at {time} s: virtual time is {self.now} s")
+            never = "; a device is so slow that it never ends: see devices, or set policy.timeout_s"
+            raise RunFailed(
+                f"event {event.kind!r} at {time} s: virtual time is {self.now} s"
+                f"{never if time == math.inf else ''}"
+            )
         heapq.heappush(self._heap, (time, priority, self._serial, event))
         self._serial += 1
 

@@ -48,11 +48,12 @@ class RunFolder:
     ) -> RunFolder:
         """Take possession of a new or empty folder, and say in it what is about to run."""
         about = toml.dump(scenario)
-        folder = RunFolder(path)
+        folder, ours = RunFolder(path), False
         try:
             refuse_if_taken(path)
             path.mkdir(parents=True, exist_ok=True)
             locks.lock(path, _now())
+            ours = True
             (path / "tables").mkdir()
             (path / "models").mkdir()
             write_text(path / "scenario.toml", about)
@@ -73,7 +74,13 @@ class RunFolder:
                 inputs=inputs(scenario),
                 **how,
             )
-        except OSError as error:
+        except BaseException as error:
+            if ours:  # it was empty, and nothing has begun
+                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    locks.unlock(path)
+            if not isinstance(error, OSError):
+                raise
             why = error.strerror or error
             raise BadInput(f"cannot write to {path}: {why}; choose another --out") from error
         return folder
@@ -214,8 +221,8 @@ def refuse_if_taken(path: Path) -> None:
         )
     if locks.exists(path):
         raise BadInput(
-            f"{path} holds an unfinished run that had not begun yet; choose another --out, or "
-            "remove it"
+            f"{path} holds an unfinished run that had not begun yet: begin it with --resume; or "
+            "choose another --out, or remove it"
         )
     if any(path.iterdir()):
         raise BadInput(f"{path} is not empty; choose another --out, or remove it")

@@ -20,7 +20,7 @@ def inputs(scenario: Scenario) -> dict[str, str]:
     return {
         f"{part}.{field}": fingerprint(path)
         for part, field, path in files(scenario)
-        if path.exists()
+        if path.is_file()  # others are refused when they are opened
     }
 
 

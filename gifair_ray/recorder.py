@@ -191,7 +191,7 @@ class FolderRecorder(Recorder):
         if self._failure is not None:
             raise RunFailed(
                 f"cannot write results to {self._folder}: {self._failure}; what was written "
-                "before is complete"
+                f"before is complete: once that is mended, gifair resume {self._folder} goes on"
             ) from self._failure
 
     def _write(self) -> None:

@@ -13,6 +13,7 @@ from gifair_ray.backend import LocalBackend
 from gifair_ray.engine import Progress
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 from gifair_ray.folder import RunFolder, can_resume, clear_unfinished
+from gifair_ray.patience import patience
 from gifair_ray.protocol import CPU
 from gifair_ray.scenario import Scenario
 from gifair_ray.session import Outcome, Saving, Session
@@ -52,7 +53,10 @@ def run_one(
     watch: Watch | None,
     saving: Saving = Saving(),  # noqa: B008 (it is frozen)
 ) -> Outcome:
-    """Run a scenario to its end. Whatever stops it is raised, and written to the manifest."""
+    """Run a scenario to its end. Whatever stops it is raised, and written to the manifest.
+
+    An interruption waits until the run can be saved; a second one does not.
+    """
     record = None
     if folder is not None and saving.resume:
         record = RunFolder.reopen(folder, scenario, command, how)
@@ -60,9 +64,11 @@ def run_one(
         record = RunFolder.create(folder, scenario, label, command, how)
     session: AnySession | None = None
     try:
-        with start(scenario, folder, saving) as session:
+        with start(scenario, folder, saving) as session, patience() as asked:
             progress = session.advance(0.0)
             while not progress.finished:
+                if asked():
+                    raise KeyboardInterrupt
                 if watch is not None:
                     watch(label, scenario, progress)
                 progress = session.advance(STEP_S)
@@ -79,12 +85,15 @@ def run_one(
             with contextlib.suppress(OSError):
                 record.close(status, error=f"{type(error).__name__}: {error}")
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise RunFailed(
-                f"{folder or 'the run'}: {error}; what was saved is complete"
-            ) from error
+            again = (
+                "" if folder is None else f": once that is mended, gifair resume {folder} goes on"
+            )
+            raise RunFailed(f"{error}; what was saved is complete{again}") from error
         raise
     if watch is not None:  # whatever it raises, the run is finished
         watch(label, scenario, progress)
+    if asked():  # too late for this run; there may be others
+        raise KeyboardInterrupt
     return outcome
 
 

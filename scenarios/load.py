@@ -25,6 +25,7 @@ from gifair_ray.scenarios.change import (
 )
 
 MOST_SEEDS = 10_000
+MOST = 10 << 20  # characters of a scenario file
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def text(source: str | Path) -> str:
     path = Path(source)
     try:
         if path.suffix == ".toml" or os.sep in wanted or path.is_file():
-            return path.read_text(encoding="utf-8-sig")
+            return _all_of(path)
     except FileNotFoundError as error:
         raise BadInput(
             f"there is no file {wanted!r}; gifair list shows what comes along"
@@ -65,6 +66,15 @@ def text(source: str | Path) -> str:
         why = getattr(error, "strerror", None) or error
         raise BadInput(f"cannot read the scenario file {wanted!r}: {why}") from error
     raise BadInput(f"unknown scenario {wanted!r}; {nearest(wanted, names())}")
+
+
+def _all_of(path: Path) -> str:
+    """What a file or a pipe holds; not of one that does not end."""
+    with path.open(encoding="utf-8-sig") as file:
+        content = file.read(MOST + 1)
+    if len(content) > MOST:
+        raise ValueError(f"it holds more than {MOST >> 20} MB, and no scenario does")
+    return content
 
 
 def load(

@@ -2,6 +2,8 @@
 
 A cell is a policy under a fault: with how many of the algorithms the run had the digest of an
 undisturbed one. Every run is made; a fault that did not strike counts as a failure.
+
+`python matrix.py driver evaluates` makes the rows that these words occur in, and leaves the others.
 """
 
 from __future__ import annotations
@@ -89,51 +91,57 @@ def at_once(self, do, afterwards=FolderRecorder.afterwards):
     done.wait(60)
 
 
-def cells():
-    """(fault, policy, algorithm, whether the digest was equal) of every run."""
+def cells(faults):
+    """(fault, policy, algorithm, whether the digest was equal) of every run under these faults."""
     runner.STEP_S, afterwards = 0.0, FolderRecorder.afterwards
     FolderRecorder.afterwards = at_once
-    for fault, make in IN_PROCESS.items():
+    for fault in [name for name in IN_PROCESS if name in faults]:
         for case in faulty.CASES:
             with tempfile.TemporaryDirectory() as root:
-                yield fault, *case, make(case, Path(root))
+                yield fault, *case, IN_PROCESS[fault](case, Path(root))
     FolderRecorder.afterwards = afterwards
+    if not (on_actors := [name for name in ON_RAY if name in faults]):
+        return
     with cluster(workers=2) as actors:
-        for fault, plan in ON_RAY.items():
+        for fault in on_actors:
             for case in faulty.CASES:
                 with tempfile.TemporaryDirectory() as root:
-                    yield fault, *case, on_ray(actors, case, plan, Path(root))
+                    yield fault, *case, on_ray(actors, case, ON_RAY[fault], Path(root))
 
 
-def table(found):
-    """The matrix as Markdown."""
-    policies = list(faulty.POLICIES)
-    lines = [
-        "| fault | " + " | ".join(f"`{policy}`" for policy in policies) + " |",
-        "|---|" + "---|" * len(policies),
-    ]
+def rows(found):
+    """The rows of the matrix, by fault, as Markdown."""
+    made = {}
     for fault in dict.fromkeys(fault for fault, *_ in found):
         row = [fault]
-        for policy in policies:
+        for policy in faulty.POLICIES:
             equal = [same for f, p, _, same in found if (f, p) == (fault, policy)]
             row.append(f"{sum(equal)} of {len(equal)}")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        made[fault] = "| " + " | ".join(row) + " |"
+    return made
 
 
-def main():
+def main(words):
+    everything = [*IN_PROCESS, *ON_RAY]
+    chosen = [name for name in everything if not words or any(word in name for word in words)]
     found = []
-    for cell in cells():
+    for cell in cells(chosen):
         found.append(cell)
         if not cell[-1]:
             print("different:", *cell[:-1], flush=True)
-    text = table(found)
-    print(text)
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
+    table, _, after = rest.partition(END)
+    there = {line.split("|")[1].strip(): line for line in table.splitlines() if "|" in line}
+    lines = there | rows(found)
+    text = "\n".join([
+        "| fault | " + " | ".join(f"`{policy}`" for policy in faulty.POLICIES) + " |",
+        "|---|" + "---|" * len(faulty.POLICIES),
+        *(lines[fault] for fault in everything if fault in lines),
+    ])  # fmt: skip
+    print(text)
     PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-    return 0 if all(cell[-1] for cell in found) else 1
+    return 0 if found and all(cell[-1] for cell in found) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

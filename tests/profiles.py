@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 
@@ -10,6 +11,15 @@ def examples(n, at_night=None):
 
     Or `at_night`, where an example is too long for that; never more than the profile allows.
     """
-    if settings.get_current_profile_name() == "ci":
+    if _in_ci():
         return settings(max_examples=n)
     return settings(max_examples=min(settings().max_examples, at_night or 20 * n))
+
+
+def in_parts(n):
+    """A search that is long at night, as n tests there, each with so many examples `at_night`."""
+    return pytest.mark.parametrize("part", range(1 if _in_ci() else n))
+
+
+def _in_ci():
+    return settings.get_current_profile_name() == "ci"

@@ -169,6 +169,34 @@ def test_a_file_that_is_not_there_or_is_none(refused):
     has(refused(PROTOTYPES | {"data": {"source": "table"}}), "data.path is missing")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"source": "table", "path": "endless.csv"}},
+        {"data": {"source": "pooled", "path": "endless.csv"}},
+        {"availability": {"kind": "trace", "path": "endless.csv"}},
+    ],
+    ids=["table", "pooled", "trace"],
+)
+def test_a_file_without_end(changes):
+    """In a process of its own, because one that reads it does not come back."""
+    os.symlink("/dev/zero", "endless.csv")
+    Path("scenario.toml").write_text(as_toml(PROTOTYPES | changes), encoding="utf-8")
+    run = ["run", "scenario.toml", "--backend", "local", "--quiet", "--out", "out"]
+    command = [sys.executable, "-m", "gifair_ray", *run]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    has(done.stderr, "gifair: ", "endless.csv", "is no file", "name ")
+    assert not Path("out").exists()
+
+
+def test_devices_that_never_finish(capsys):
+    Path("s.toml").write_text(as_toml(PROTOTYPES | {"devices": {"sample_s": 1e308}}))
+    run = ["run", "s.toml", "--backend", "local", "--quiet", "--out", "out", "--set"]
+    assert main([*run, "work.steps=99"]) == 1
+    has(capsys.readouterr().err, "inf s", "slow", "devices", "policy.timeout_s")
+
+
 # Names
 
 
@@ -436,6 +464,9 @@ def test_files_that_are_no_text(refused):
     has(refused("a/b"), "no file 'a/b'")
     has(refused("a\0.toml"), "null byte")
     has(refused("x" * 5000), "too long")
+    Path("large.toml").touch()
+    os.truncate("large.toml", 11 << 20)
+    has(refused("large.toml"), "'large.toml'", "more than 10 MB")
 
 
 @pytest.mark.parametrize("content", ["x = " + "[" * 9999, "x = " + "{a=" * 9999])

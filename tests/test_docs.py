@@ -104,10 +104,10 @@ def test_there_is_something_to_do_on_the_pages():
 
 
 def typed(text):
-    """Every line of a page, and of its job files, that is a call of gifair."""
+    """Every line of a page that is a call of gifair."""
     for _, block in BLOCK.findall(text):
         for line in block.splitlines():
-            called = re.search(r"(?:^|\$ |-- |entrypoint: |python -m )gifair(?:_ray)? (.*)", line)
+            called = re.search(r"(?:^|\$ |-- |python -m )gifair(?:_ray)? (.*)", line)
             if called:
                 yield called[1]
 
@@ -127,7 +127,11 @@ def test_the_job_file_says_what_kuberay_needs():
     (text,) = (block for language, block in blocks("cluster.md") if language == "yaml")
     job = pytest.importorskip("yaml").safe_load(text)
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    asked = _parser().parse_args(job["spec"]["entrypoint"].split()[1:])
+    shell, option, script = shlex.split(job["spec"]["entrypoint"])
+    assert (shell, option) == ("sh", "-c")
+    tidied, _, command = script.partition("; exec gifair ")
+    asked = _parser().parse_args(command.split())
+    assert tidied == f"rm -f {asked.out}/lock {asked.out}/*/lock"
     cluster = job["spec"]["rayClusterSpec"]
     head, workers = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
     (container,) = head["template"]["spec"]["containers"]

@@ -6,14 +6,17 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import faulty
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import examples
+from profiles import examples, in_parts
 
 import gifair_ray
 from gifair_ray.actors import crew, faults, handshake
@@ -21,6 +24,9 @@ from gifair_ray.actors.cluster import RESTARTS, cluster
 from gifair_ray.actors.shipping import ship, unpacked
 from gifair_ray.errors import BadInput, RunFailed
 from gifair_ray.folder import RunFolder
+from gifair_ray.results import read_manifest
+from gifair_ray.scenarios.load import load
+from gifair_ray.scenarios.show import dump
 from gifair_ray.session import Saving
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_on_this_machine")]
@@ -56,13 +62,16 @@ def a_fault(rounds):
     )
 
 
-@examples(20, at_night=200)
+@in_parts(5)
+@examples(20, at_night=40)
 @given(
     case=st.sampled_from(faulty.CASES),
     plan=st.lists(a_fault(8), min_size=1, max_size=3, unique=True),
     in_folder=st.booleans(),
 )
-def test_whatever_is_lost_the_results_are_the_same(case, plan, in_folder, actors, tmp_path_factory):
+def test_whatever_is_lost_the_results_are_the_same(
+    part, case, plan, in_folder, actors, tmp_path_factory
+):
     root = tmp_path_factory.mktemp("faults")
     folder = new_folder(root / "run", case) if in_folder else None
     planned = faults.plan(root / "plan", plan)
@@ -125,6 +134,21 @@ def test_work_that_kills_everybody_ends_the_run_and_is_named(actors, tmp_path):
     session.abort()
 
 
+def test_work_that_fails_beside_work_that_comes_back_ends_the_run(tmp_path):
+    """In a process of its own, because a server that waits for a second reply never comes back."""
+    table = faulty.table_of(tmp_path / "data.csv")
+    rows = (tmp_path / "data.csv").read_text().splitlines()
+    wild = [re.sub(r",.*,", ",1e30,-1e30,", row) if row.startswith("3,") else row for row in rows]
+    (tmp_path / "data.csv").write_text("\n".join(wild))
+    (tmp_path / "s.toml").write_text(dump(load(table)))
+    how = ["--workers", "2", "--clients-per-actor", "2", "--out", "run", "--quiet"]
+    command = [sys.executable, "-m", "gifair_ray", "run", "s.toml", *how]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.fullmatch(r"gifair: client 3 diverged .*\n", done.stderr)
+    assert read_manifest(tmp_path / "run")["status"] == "failed"
+
+
 def test_an_actor_that_is_killed_between_two_events_is_replaced(actors):
     import ray
 
@@ -155,6 +179,26 @@ def test_a_worker_that_would_compute_otherwise_is_refused(change):
     (value,) = change.values()
     with pytest.raises(BadInput, match=rf"on far-away is not .*{re.escape(str(value))} against"):
         handshake.check(replace(one, host="far-away", **change), one)
+
+
+def test_another_processor_is_told_without_torch_too():
+    """Numpy's BLAS computes other last bits there."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found")
+    if not found:
+        pytest.skip("numpy uses no more here than it does everywhere")
+    program = (
+        "import sys; from gifair_ray.actors.handshake import Credentials\n"
+        "mine = Credentials.mine('data'); assert 'torch' not in sys.modules; print(mine.capability)"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"NPY_DISABLE_CPU_FEATURES": less},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for less in ("", " ".join(found))
+    ]  # fmt: skip
+    assert said[0] != said[1]
 
 
 def test_a_crew_with_a_stranger_does_not_begin(actors):

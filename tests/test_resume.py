@@ -42,7 +42,7 @@ def one_event_at_a_time():
             done.set()
 
         afterwards(self, do_and_tell)
-        while not done.wait(0.002) and self._failure is None:
+        while not (done.wait(0.002) or self._failure or self._closed):
             pass
 
     with pytest.MonkeyPatch.context() as patched:
@@ -359,6 +359,85 @@ def test_an_error_in_the_simulated_world_can_be_gone_on_with_too(tmp_path, monke
     assert resume(tmp_path / "run").digest == faulty.undisturbed("sync", "AFL")
 
 
+# Ctrl-C
+
+
+def pressed(monkeypatch, times, wait_s=0.0):
+    """Ctrl-C, so many times, in the middle of the sixth event that waits for results."""
+    from gifair_ray.backend import LocalBackend
+
+    collect, calls = LocalBackend.collect, []
+
+    def interrupted(self, ids):
+        calls.append(ids)
+        for _ in range(times if len(calls) == 6 else 0):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(wait_s)
+        return collect(self, ids)
+
+    monkeypatch.setattr(LocalBackend, "collect", interrupted)
+
+
+def test_ctrl_c_in_the_middle_of_an_event_saves_the_run_after_it(tmp_path, monkeypatch):
+    case = ("sync", "AFL")
+    pressed(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run(faulty.scenario(*case), tmp_path / "run")
+    assert read_manifest(tmp_path / "run")["status"] == "interrupted"
+    (saved,) = checkpoints_of(tmp_path / "run")
+    saved = checkpoint.Checkpoints(tmp_path / "run", faulty.scenario(*case)).restore()
+    assert saved.state.state.version > 0  # not from the start
+    assert resume(tmp_path / "run").digest == faulty.undisturbed(*case)
+
+
+def test_who_has_to_wait_is_told_why(tmp_path, monkeypatch):
+    from gifair_ray import patience
+
+    monkeypatch.setattr(patience, "SAID_S", 0.0)
+    pressed(monkeypatch, 1, wait_s=0.5)
+    with pytest.warns(UserWarning, match="once more"), pytest.raises(KeyboardInterrupt):
+        run(faulty.scenario("sync", "AFL"), tmp_path / "run")
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path, monkeypatch):
+    pressed(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(faulty.scenario("sync", "AFL"), tmp_path / "run")
+    assert read_manifest(tmp_path / "run")["status"] == "interrupted"
+    assert not checkpoints_of(tmp_path / "run")
+    assert resume(tmp_path / "run").digest == faulty.undisturbed("sync", "AFL")
+
+
+def test_ctrl_c_while_results_are_written_ends_a_study_after_that_run(tmp_path, monkeypatch):
+    from gifair_ray.folder import RunFolder
+
+    def write_models(self, *models, write=RunFolder.write_models):
+        signal.raise_signal(signal.SIGINT)
+        write(self, *models)
+
+    table = faulty.scenario("sync", "AFL").table() | {"study": {"seeds": 2}}
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "write_models", write_models)
+        with pytest.raises(KeyboardInterrupt):
+            gifair_ray.run_study(table, out=tmp_path / "s", backend="local")
+    (only,) = (tmp_path / "s").iterdir()
+    assert read_manifest(only)["status"] == "done"
+    whole = [r.digest for r in gifair_ray.run_study(table, backend="local")]
+    again = gifair_ray.run_study(table, out=tmp_path / "s", backend="local", resume=True)
+    assert [r.digest for r in again] == whole
+
+
+def test_ctrl_c_before_a_run_has_begun_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "inputs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(faulty.scenario("sync", "AFL"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # The disk
 
 
@@ -404,7 +483,7 @@ def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(small_disk):
             except OSError:
                 pass
 
-    with pytest.raises(RunFailed, match=r"No space left on device"):
+    with pytest.raises(RunFailed, match=r"No space left on device.* gifair resume .*run"):
         run(faulty.scenario(*case), out, checkpoint_rounds=1, watch=Countdown(8, fill))
     ballast.unlink()
     assert read_manifest(out)["status"] in ("running", "failed")

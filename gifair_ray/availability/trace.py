@@ -46,6 +46,8 @@ def _read(path: Path, population: Population) -> tuple[Ints, Floats, Floats]:
     import pyarrow as pa
     from pyarrow import csv, feather, parquet
 
+    if path.exists() and not path.is_file():  # a device or a pipe may never end
+        raise BadInput(f"cannot read the availability trace {path}: it is no file; name one")
     try:
         if path.suffix == ".csv":
             as_text = csv.ConvertOptions(column_types={"client": pa.string()})
