@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gifair_ray.analysis.course import lambda_fraction
 from gifair_ray.analysis.load import RunTables
-from gifair_ray.analysis.plots import COLOURS, MARKERS, MOST, SMALL, WIDTH, legend, plain, safe
+from gifair_ray.analysis.plots import COLOURS, MARKERS, MOST, SMALL, WIDTH, plain, safe
 from gifair_ray.analysis.summary import Row, summarise
 from gifair_ray.errors import BadInput
 
@@ -61,10 +61,11 @@ def _grouped(kinds: dict[str, list[_Point]], split: str) -> Figure:
         for i, group in enumerate(points[0].row.groups):
             values = [p.row.groups[i].accuracy for p in points]
             _curve(ax, points, values, safe(group.name), COLOURS[i], MARKERS[i])
-        ax.sharey(panels[0])
+        if ax is not panels[0]:
+            ax.sharey(panels[0])
+            ax.tick_params(labelleft=False)
         ax.set_title(f"{ranks} ranks".strip().capitalize(), fontsize=SMALL + 1)
     panels[0].set_ylabel(f"accuracy ({split}, %)")
-    legend(panels[0], below=True)
     for style, (ranks, points) in zip(LINES, kinds.items(), strict=False):
         values = [p.row.discrepancy for p in points]
         _seeds(last, points, values, style)
@@ -72,9 +73,7 @@ def _grouped(kinds: dict[str, list[_Point]], split: str) -> Figure:
     last.set_title("Discrepancy", fontsize=SMALL + 1)
     last.set_ylabel("best − worst group (points)")
     last.set_ylim(bottom=0)
-    if len(kinds) > 1:
-        legend(last, below=True)
-    _finish((*panels, last))
+    _finish(figure, panels[:1] + [last] * (len(kinds) > 1))
     return figure
 
 
@@ -89,9 +88,7 @@ def _clients(kinds: dict[str, list[_Point]], split: str) -> Figure:
             name = f"{ranks} ranks".strip()
             _curve(ax, points, values, name, COLOURS[i], MARKERS[i], style)
         ax.set_ylabel(label)
-    if len(kinds) > 1:
-        legend(axes[0], below=True)
-    _finish(axes)
+    _finish(figure, [axes[0]] * (len(kinds) > 1))
     return figure
 
 
@@ -119,7 +116,13 @@ def _seeds(ax: Axes, points: Sequence[_Point], values: Sequence[float], style: s
         ax.plot(*zip(*mine, strict=True), color="#8A8A8A", linestyle=style, linewidth=0.7)
 
 
-def _finish(axes: Iterable[Axes]) -> None:
-    for ax in axes:
-        ax.set_xlabel("λ / λ_max")
+def _finish(figure: Figure, named: Sequence[Axes]) -> None:
+    """Common looks, and one legend of what these axes show."""
+    for ax in figure.axes:
+        ax.set_xlabel(r"$\lambda\,/\,\lambda_{\max}$")
         plain(ax)
+    if named:
+        handles = [handle for ax in named for handle in ax.get_legend_handles_labels()[0]]
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=SMALL
+        )

@@ -69,7 +69,7 @@ def _draw_losses(ax: Axes, losses: Series, seconds: float) -> dict[int, str]:
     for j, colour, prefix in shown:
         label = safe(prefix + losses.names[j])
         ax.plot(t, L[:, j], color=colour, linewidth=1.4, marker=marker, label=label)
-    legend(ax, title=f"{d} groups" if d > MOST else None)
+    _legend(ax, title=f"{d} groups" if d > MOST else None)
     return {int(losses.groups[j]): colour for j, colour, _ in shown}
 
 
@@ -89,7 +89,7 @@ def _draw_ranks(
         ax.plot(t[:-1][wrong], r_exact[wrong], "x", color=colour, markersize=size)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     line = Line2D([], [], color=GREY, linewidth=1.6, label="used by the server")
-    legend(ax, [line, _mark("exact, if different", GREY, "x")])
+    _legend(ax, [line, _mark("exact, if different", GREY, "x")])
 
 
 def compare_groups(runs: Iterable[RunTables], split: str = "test") -> Figure:
@@ -121,7 +121,7 @@ def compare_groups(runs: Iterable[RunTables], split: str = "test") -> Figure:
     plain(ax)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
-    legend(ax, handles, title=f"{d} groups" if d > MOST else None)
+    _legend(ax, handles, title=f"{d} groups" if d > MOST else None)
     return figure
 
 
@@ -158,21 +158,13 @@ def _mark(label: str, colour: str, marker: str, size: float = 6.0) -> Line2D:
     )
 
 
-def legend(
-    ax: Axes,
-    handles: list[Line2D] | None = None,
-    title: str | None = None,
-    below: bool = False,
-) -> None:
-    """What the marks mean, beside the axes, or in a row below them."""
+def _legend(ax: Axes, handles: list[Line2D] | None = None, title: str | None = None) -> None:
     ax.legend(
         handles=ax.get_legend_handles_labels()[0] if handles is None else handles,
         title=title,
         loc="upper left",
-        bbox_to_anchor=(-0.1, -0.28) if below else (1.01, 1.0),
-        ncols=4 if below else 1,
+        bbox_to_anchor=(1.01, 1.0),
         borderaxespad=0,
-        columnspacing=1.2,
         frameon=False,
         fontsize=SMALL,
         title_fontsize=SMALL,
