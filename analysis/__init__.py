@@ -23,7 +23,8 @@ from gifair_ray.analysis.participation import by_client, by_group
 from gifair_ray.analysis.render import render, render_groups, to_csv, to_latex, to_markdown, write
 
 if TYPE_CHECKING:
-    from gifair_ray.analysis.plots import by_lambda, compare_groups, group_losses
+    from gifair_ray.analysis.lambda_plot import by_lambda
+    from gifair_ray.analysis.plots import compare_groups, group_losses
 
 __all__ = [
     "Group",
@@ -54,7 +55,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("by_lambda", "compare_groups", "group_losses"):
+    if name == "by_lambda":
+        from gifair_ray.analysis.lambda_plot import by_lambda
+
+        return by_lambda
+    if name in ("compare_groups", "group_losses"):
         from gifair_ray.analysis import plots
 
         return getattr(plots, name)

@@ -11,13 +11,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from gifair_ray.analysis.compare import compare, compare_by_group
 from gifair_ray.analysis.load import RunTables
 from gifair_ray.analysis.series import Series, group_results, loss_series, rank_series
 
@@ -44,13 +42,13 @@ def group_losses(run: RunTables, split: str = "train") -> Figure:
     axes = figure.subplots(panels, squeeze=False, sharex=True, height_ratios=[3, 2][:panels])[:, 0]
     colours = _draw_losses(axes[0], losses, seconds)
     axes[0].set_ylabel(f"group loss $L_i$ ({split})")
-    axes[0].set_title(_text(run.manifest["label"]), fontsize=SMALL + 1, loc="left")
+    axes[0].set_title(safe(run.manifest["label"]), fontsize=SMALL + 1, loc="left")
     if ranks:
         _draw_ranks(axes[1], *ranks, colours, seconds, end_s)
         axes[1].set_ylabel("rank $r_i$")
     axes[-1].set_xlabel(f"virtual time ({unit})")
     for ax in axes:
-        _plain(ax)
+        plain(ax)
     return figure
 
 
@@ -69,7 +67,7 @@ def _draw_losses(ax: Axes, losses: Series, seconds: float) -> dict[int, str]:
         ax.plot(t[some], middle, color="black", linestyle="--", linewidth=1, label="median")
     marker = "o" if len(t) == 1 else ""
     for j, colour, prefix in shown:
-        label = _text(prefix + losses.names[j])
+        label = safe(prefix + losses.names[j])
         ax.plot(t, L[:, j], color=colour, linewidth=1.4, marker=marker, label=label)
     _legend(ax, title=f"{d} groups" if d > MOST else None)
     return {int(losses.groups[j]): colour for j, colour, _ in shown}
@@ -104,7 +102,7 @@ def compare_groups(runs: Iterable[RunTables], split: str = "test") -> Figure:
     names, d = results.names, len(results.names)
     if d <= MOST:
         looks = {name: (COLOURS[i], MARKERS[i], 7.0) for i, name in enumerate(names)}
-        handles = [_mark(_text(name), colour, mark) for name, (colour, mark, _) in looks.items()]
+        handles = [_mark(safe(name), colour, mark) for name, (colour, mark, _) in looks.items()]
     else:
         looks = dict.fromkeys(names, (GREY, "o", 5.0))
         handles = [_mark("group", GREY, "o", 5)]
@@ -116,11 +114,11 @@ def compare_groups(runs: Iterable[RunTables], split: str = "test") -> Figure:
     ax = figure.subplots()
     for y, values in enumerate(results.rows.values()):
         _draw_row(ax, y, values, looks, 100.0 if results.accuracies else 1.0)
-    ax.set_yticks(range(len(results.rows)), [_text(who) for who in results.rows])
+    ax.set_yticks(range(len(results.rows)), [safe(who) for who in results.rows])
     ax.set_ylim(len(results.rows) - 0.4, -0.5)
     what = f"accuracy ({split}, %)" if results.accuracies else f"loss $L_i$ ({split})"
     ax.set_xlabel(f"group {what}")
-    _plain(ax)
+    plain(ax)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
     _legend(ax, handles, title=f"{d} groups" if d > MOST else None)
@@ -145,47 +143,6 @@ def _draw_row(
     if len(looks) > MOST:
         ax.plot(low, y, "s", color=WORST, markersize=7, mec="white", mew=0.7)
         ax.plot(high, y, "D", color=BEST, markersize=7, mec="white", mew=0.7)
-
-
-def by_lambda(runs: Iterable[RunTables], split: str = "test") -> Figure:
-    """The paper's sensitivity figure: accuracies of the global model by λ/λ_max, a line per group.
-
-    Means over seeds, with bars of one standard deviation. Of more than eight groups: the mean over
-    clients, and below it their standard deviation, corrected for test-set noise.
-    """
-    runs = list(runs)
-    table = compare(runs, split)
-    table = table.filter(pc.equal(table["model"], "global")).sort_by("lambda_fraction")
-    at = dict(zip(table["label"].to_pylist(), table["lambda_fraction"].to_pylist(), strict=True))
-    groups = compare_by_group(runs, split)
-    names = list(dict.fromkeys(groups["group_name"].to_pylist()))
-    if grouped := len(names) <= MOST:
-        lines = {name: groups.filter(pc.equal(groups["group_name"], name)) for name in names}
-        curves = [(name, lines[name].to_pylist(), "accuracy") for name in names]
-    else:
-        curves = [
-            (name, table.to_pylist(), column)
-            for name, column in (
-                ("mean of clients", "mean_accuracy"),
-                ("std of clients", "std_clients_corrected"),
-            )
-        ]
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1 if grouped else len(curves), sharex=True, squeeze=False)[:, 0]
-    for i, (name, rows, column) in enumerate(curves):
-        rows = sorted(rows, key=lambda row: at[row["label"]])
-        ax = panels[0 if grouped else i]
-        ax.errorbar(
-            [at[row["label"]] for row in rows], [100 * row[column] for row in rows],
-            [100 * (row[f"{column}_sd"] or 0.0) for row in rows], label=_text(name),
-            color=COLOURS[i], marker=MARKERS[i], markersize=5, capsize=3, linewidth=1.4,
-        )  # fmt: skip
-        ax.set_ylabel(f"accuracy ({split}, %)" if grouped else f"{name} (%)")
-        _plain(ax)
-    panels[-1].set_xlabel("λ / λ_max")
-    if grouped:
-        _legend(panels[0])
-    return figure
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:
@@ -215,7 +172,8 @@ def _legend(ax: Axes, handles: list[Line2D] | None = None, title: str | None = N
     )
 
 
-def _plain(ax: Axes) -> None:
+def plain(ax: Axes) -> None:
+    """The look of all axes."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(visible=True, color="#E5E5E5", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -224,6 +182,6 @@ def _plain(ax: Axes) -> None:
     ax.yaxis.label.set_fontsize(SMALL + 1)
 
 
-def _text(name: str) -> str:
+def safe(name: str) -> str:
     """A user's text: wrapped, no TeX ($), and not hidden (a leading _ removes a legend's entry)."""
     return (" " if name.startswith("_") else "") + textwrap.fill(name, 26).replace("$", r"\$")

@@ -97,7 +97,7 @@ def is_allowed(module: str, found: Import) -> bool:
     if within(name, "ray"):
         return here == "actors"
     if within(name, "matplotlib"):
-        plots = ("plots", "speed_plot", "convergence")
+        plots = ("plots", "lambda_plot", "speed_plot", "convergence")
         return module in [f"gifair_ray.analysis.{name}" for name in plots]
     if within(name, "plotly"):
         drawing = ("figures", "system_figures", "gantt", "style")

@@ -36,10 +36,13 @@ def test_every_experiment_runs_from_tuning_to_its_table(name, tmp_path, monkeypa
 def test_the_figure_over_lambda(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["paper", "--experiment", name, "--budget", "smoke", "--backend", "local", "--quiet"]
-    assert main([*command, "--sensitivity", "--out", "out"]) == 0
+    assert main([*command, "--sensitivity", "only", "--out", "out"]) == 0
     folder = tmp_path / "out" / name
     assert (folder / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
-    assert {f.name for f in (folder / "sensitivity").iterdir()} == {"0-seed0", "0.9-seed0"}
+    runs = {f.name for f in (folder / "sensitivity").iterdir()}
+    assert runs == {"0-seed0", "estimated_0.9-seed0", "received_0.9-seed0"}
+    assert "| received 0.9 − 0 |" in (folder / "sensitivity.md").read_text(encoding="utf-8")
+    assert not (folder / "runs").exists()  # it is the figure alone
 
 
 def test_the_discrepancy_beside_ours_is_the_one_that_follows_from_the_papers_rows():

@@ -13,6 +13,7 @@ from gifair_ray.errors import BadInput
 from gifair_ray.tables import TABLES
 
 HOUR = 3600.0
+LAMBDA = r"$\lambda\,/\,\lambda_{\max}$"
 
 
 def table(name, rows):
@@ -170,22 +171,53 @@ def with_lambda(fraction, correct, seed=0):
 
 def test_groups_by_lambda_are_means_over_seeds_with_their_deviation():
     runs = [with_lambda(0.5, [8, 6]), with_lambda(0.0, [9, 3]), with_lambda(0.5, [8, 4], seed=1)]
-    (ax,) = by_lambda(runs).axes
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("λ / λ_max", "accuracy (test, %)")
-    assert texts(ax.get_legend()) == ["0", "1"]
+    figure = by_lambda(runs)
+    ax, last = figure.axes
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (LAMBDA, "accuracy (test, %)")
+    assert texts(figure.legends[0]) == ["0", "1"]
     first, second = (container.lines[0] for container in ax.containers)
     np.testing.assert_allclose(first.get_xydata(), [[0, 90], [0.5, 80]])
     np.testing.assert_allclose(second.get_xydata(), [[0, 30], [0.5, 50]])
     (bars,) = ax.containers[1].lines[2]
     low, high = bars.get_segments()[1][:, 1]
     assert (low, high) == pytest.approx((50 - 200**0.5, 50 + 200**0.5))
-    drawn(by_lambda(runs))
+    (discrepancy,) = (container.lines[0] for container in last.containers)
+    np.testing.assert_allclose(discrepancy.get_xydata(), [[0, 60], [0.5, 30]])
+    by_seed = [line.get_xydata().tolist() for line in last.lines if line is not discrepancy]
+    np.testing.assert_allclose(by_seed[0], [[0, 60], [0.5, 20]])
+    np.testing.assert_allclose(by_seed[1], [[0.5, 40]])
+    drawn(figure)
+
+
+def ranked(run, folder, ranks):
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(f'[weighting]\nranks = "{ranks}"\n')
+    return RunTables(folder, run.manifest, run.tables)
+
+
+def test_every_kind_of_ranks_has_a_panel_and_starts_at_lambda_0(tmp_path):
+    runs = [
+        ranked(with_lambda(f, correct), tmp_path / f"{ranks}{f}", ranks)
+        for ranks, f, correct in (
+            ("estimated", 0.0, [9, 3]), ("estimated", 0.5, [8, 4]), ("received", 0.5, [7, 6]),
+        )
+    ]  # fmt: skip
+    figure = by_lambda(runs)
+    *panels, last = figure.axes
+    assert [ax.get_title() for ax in panels] == ["Estimated ranks", "Received ranks"]
+    ends = [[c.lines[0].get_ydata().tolist() for c in ax.containers] for ax in panels]
+    np.testing.assert_allclose(ends, [[[90, 80], [30, 40]], [[90, 70], [30, 60]]])
+    assert texts(figure.legends[0]) == ["0", "1", "estimated ranks", "received ranks"]
+    gaps = [container.lines[0].get_ydata().astype(float) for container in last.containers]
+    np.testing.assert_allclose(gaps, [[60, 40], [60, 10]])
+    drawn(figure)
 
 
 def test_many_groups_by_lambda_are_the_mean_and_the_deviation_of_clients():
     axes = by_lambda([with_lambda(f, [5] * 5 + [9] * 5) for f in (0.0, 0.9)]).axes
-    assert [ax.get_ylabel() for ax in axes] == ["mean of clients (%)", "std of clients (%)"]
-    assert axes[1].get_xlabel() == "λ / λ_max"
+    wanted = ["mean of clients (test, %)", "std of clients, corrected (points)"]
+    assert [ax.get_ylabel() for ax in axes] == wanted
+    assert axes[1].get_xlabel() == LAMBDA
     mean, std = (ax.containers[0].lines[0].get_ydata().astype(float) for ax in axes)
     np.testing.assert_allclose(mean, [70, 70])
     noise = 0.9 * (0.25 / 9 + 0.09 / 9) / 2  # (K−1)/K times the mean of a(1 − a)/(n − 1)

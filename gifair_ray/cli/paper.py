@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gifair_ray.cli.over_lambda import over_lambda, study
 from gifair_ray.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from gifair_ray.experiments import Experiment
     from gifair_ray.scenario import Scenario
     from gifair_ray.scenarios.load import Study
-
-LAMBDAS = tuple(i / 10 for i in range(10))
-STEPS = {"smoke": 9, "small": 3, "paper": 1}
-"""Of the λ/λ_max, every so many are tried for the figure."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,11 @@ def paper(arguments: argparse.Namespace) -> None:
         plans = [_plan(name, arguments, out) for name in names]
         _estimate(plans, arguments)
         for one in plans:
-            _run(one, arguments)
+            if arguments.sensitivity != "only":
+                _run(one, arguments)
+            if arguments.sensitivity:
+                _show(over_lambda(one, arguments))
+                print(f"{one.out}/sensitivity.png, sensitivity.md\n")
 
 
 def _plan(name: str, arguments: argparse.Namespace, out: Path) -> Plan:
@@ -95,16 +96,18 @@ def _estimate(plans: list[Plan], arguments: argparse.Namespace) -> None:
     total = 0.0
     for one in plans:
         cost = _Cost.of(one.base)
-        final = one.seeds * (len(one.experiment.algorithms) + len(one.modes))
-        rounds = sum(s.stop.rounds or 0 for _, s in one.tuning.runs)
-        rounds += final * (one.base.stop.rounds or 0)
-        seconds = rounds * cost.round
-        if "exact" in one.modes.values():
+        runs: list[Scenario] = []
+        if arguments.sensitivity != "only":
+            final = one.seeds * (len(one.experiment.algorithms) + len(one.modes))
+            runs += [s for _, s in one.tuning.runs] + final * [one.base]
+        if arguments.sensitivity:
+            runs += [s for _, s in study(one, arguments.budget).runs]
+        seconds = sum(s.stop.rounds or 0 for s in runs) * cost.round
+        if "exact" in one.modes.values() and arguments.sensitivity != "only":
             seconds += one.seeds * (one.base.stop.rounds or 0) * cost.asking
         seconds /= _workers(arguments)
         total += seconds
-        runs = len(one.tuning.runs) + final
-        print(f"{one.name}: {runs} runs, about {seconds / 60:.0f} min")
+        print(f"{one.name}: {len(runs)} runs, about {seconds / 60:.0f} min")
     print(f"In all about {total / 60:.0f} min on {_workers(arguments)} workers; what is finished "
           "already is not run again", flush=True)  # fmt: skip
 
@@ -158,8 +161,6 @@ def _run(one: Plan, arguments: argparse.Namespace) -> None:
     if failed := [run for run in runs if run.error is not None]:
         raise RunFailed(f"{one.name}, {failed[0].label}: {failed[0].error}")
     _show(_page(one, runs, told))
-    if arguments.sensitivity:
-        _sensitivity(one, arguments)
     print(f"{one.out}/table.md, table.arrow; more: gifair compare {one.out / 'runs'}\n")
 
 
@@ -245,25 +246,6 @@ def _final(one: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Study:
     return Study(one.name, tuple(runs))
 
 
-def _sensitivity(one: Plan, arguments: argparse.Namespace) -> None:
-    """The paper's figure: accuracies of the groups (or mean and std) against λ/λ_max."""
-    from gifair_ray.analysis import load
-    from gifair_ray.analysis.plots import by_lambda
-    from gifair_ray.cli.tune import over_seeds, run_batch_shown
-    from gifair_ray.scenarios.load import Study
-
-    runs: list[tuple[str, Scenario]] = []
-    for fraction in LAMBDAS[:: STEPS[arguments.budget]]:
-        change = {"algorithm": "gifair-global", "weighting": {"lambda_fraction": fraction}}
-        runs += over_seeds(f"{fraction:g}", one.base, change, one.seeds)
-    done = run_batch_shown(Study(one.name, tuple(runs)), one.out / "sensitivity", arguments)
-    if failed := [run for run in done if run.error is not None]:
-        raise RunFailed(f"{one.name}, λ/λ_max = {failed[0].label}: {failed[0].error}")
-    figure = by_lambda([load(run.folder) for run in done])
-    figure.savefig(one.out / "sensitivity.png", dpi=200)
-    print(one.out / "sensitivity.png")
-
-
 def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
@@ -285,7 +267,10 @@ def add_to(chosen: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="where the real data is")
     parser.add_argument("--budget", choices=("smoke", "small", "paper"), default="small")
     parser.add_argument("--seeds", type=int, help="how many (3 for small, 5 for paper)")
-    parser.add_argument("--sensitivity", action="store_true", help="also the figure over λ")
+    parser.add_argument(
+        "--sensitivity", nargs="?", choices=("also", "only"), const="also",
+        help="the figure over λ, too or alone",
+    )  # fmt: skip
     parser.add_argument("--out", help="folder for the results; the same one goes on from there")
     parser.add_argument("--backend", choices=("ray", "local"), default="ray")
     parser.add_argument("--workers", type=int, help="runs at a time (default: one per core)")
