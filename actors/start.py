@@ -23,7 +23,13 @@ TUNING = {
     "free_objects_period_milliseconds": 50,
 }
 STORE_BYTES = 512 << 20
-ARENAS = "MALLOC_ARENA_MAX"  # of glibc
+FRUGAL = {
+    # Processes have two pools of free memory, not eight per core.
+    "MALLOC_ARENA_MAX": "2",
+    # Arrow takes memory from these, and gives it back, instead of keeping a pool of its own.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Environment of the processes that Ray starts, where the user's has nothing else."""
 CONNECT_S = 5.0  # for a cluster's head node to answer
 
 
@@ -70,8 +76,8 @@ def _init(workers: int | None, address: str | None) -> None:
 
 def start_ray(workers: int | None) -> None:
     """Ray on this machine, for as long as this process lasts."""
-    before = os.environ.get(ARENAS)
-    os.environ.setdefault(ARENAS, "2")  # workers have two pools of free memory, not eight per core
+    added = {name: value for name, value in FRUGAL.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         ray.init(
             address="local",  # of its own, even where somebody else's cluster is running
@@ -88,8 +94,8 @@ def start_ray(workers: int | None) -> None:
             "compute in process with --backend local"
         ) from error
     finally:
-        if before is None:
-            del os.environ[ARENAS]
+        for name in added:
+            del os.environ[name]
 
 
 def _check_address(address: str) -> None:
