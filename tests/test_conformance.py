@@ -31,6 +31,7 @@ NEEDED = {  # what a built-in part cannot do without in the trials
     "data.prototypes": ["data.majority=3", "data.minority=2", "data.train=9"],
     "data.table": ["data.path=mine.csv"],
     "data.pooled": ["data.path=mine.csv", "data.clients=4"],
+    "data.crowd": ["data.clients=6", "data.types=2", "data.samples=12", "data.pool=30"],
     "data.glyphs": ["data.clients=4", "data.samples=12"],
     "data.dialogues": [
         "data.clients=4",

@@ -43,7 +43,7 @@ class Crowd(DataSource):
     """Clients of a few types, up to millions, who share their types' samples."""
 
     source: Literal["crowd"] = "crowd"
-    clients: int = Field(100_000, ge=1, description="how many clients")
+    clients: int = Field(1000, ge=1, description="how many clients")
     samples: int = Field(64, ge=2, description="samples of every client")
     types: int = Field(20, ge=1, description="how many types of clients there are")
     pool: int = Field(
