@@ -113,7 +113,8 @@ class CrowdFederation:
             clients=source.types, samples=source.pool, alpha=source.alpha, beta=source.beta,
             features=source.features, classes=source.classes, val=source.val, test=source.test,
         ).build(self.seed)  # fmt: skip
-        parts = [getattr(one.shard(t), split) for t in range(source.types) for split in SPLITS]
+        shards = map(one.shard, range(source.types))
+        parts = [getattr(shard, split) for shard in shards for split in SPLITS]
         return Samples(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))
 
     def held(self, clients: Ints, split: Split) -> Ints:
