@@ -92,7 +92,8 @@ def _learner(toy, work, solver, hidden, dtype):
 
 
 @given(
-    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=9),
+    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=9)
+    | st.builds(lambda n, clients: [n] * clients, st.integers(1, 40), st.integers(2, 9)),
     features=st.sampled_from([1, 15, 16, 61]),
     hidden=st.sampled_from([(), (3,), (16,), (20, 33)]),
     work=st.builds(

@@ -6,8 +6,9 @@
 on stacks: one A_l per client, `bmm` over the clients of a stack; a bias is the weight of a
 constant input. So that a client's bits do not depend on who shares its stack, widths are padded
 until every slice starts on a 64-byte boundary, and the number of rows of a slice follows from the
-client's own data and the scenario, never from the stack. Clients of a stack are ordered by their
-number of steps: those that are done fall off its end.
+client's own data and the scenario, never from the stack: a batch that is short of rows is filled
+up, unless all clients of the population have it equally short. Clients of a stack are ordered by
+their number of steps: those that are done fall off its end.
 """
 
 from __future__ import annotations
@@ -51,6 +52,15 @@ def _in_places(rows: Params, order: Sequence[Ints]) -> Params:
     return out
 
 
+def _last_batch(work: Work, samples: Ints) -> tuple[int, int] | None:
+    """(batches of a pass, rows of the last one) where these are everybody's."""
+    if work.batch_size is None or (samples != samples[0]).any():
+        return None
+    batches = int(work.batches(samples[:1])[0])
+    # Not one: a stack of one client with one row goes another way through torch.
+    return batches, max(2, int(samples[0]) - (batches - 1) * work.batch_size)
+
+
 class DenseLearner:
     """See `gifair_ray.protocol.Learner`. Dense layers of these widths, rectifiers between them.
 
@@ -90,6 +100,7 @@ class DenseLearner:
         self.layout = Layout(names, tuple(shapes), len(initial), self._dtype.name)
         model_bytes = sum(n * m for n, m in self._shapes) * self._dtype.itemsize
         self._most = max(1, MODEL_BYTES // model_bytes)
+        self._last = _last_batch(work, federation.population.train)
         self._scratch: list[Tensor] = []
         self._inputs = torch.empty(0)
 
@@ -199,9 +210,11 @@ class DenseLearner:
             active, scales, self._batches(plan, active), range(width), strict=True
         ):
             if a < clients:  # some are done
-                clients, stack, minus_one = a, [A[:a] for A in stack], minus_one[:a]
+                clients, stack = a, [A[:a] for A in stack]
             if a < len(plan.steps):
                 X, y, scale_i = X[:a], y[:a], scale_i[:a]
+            if scale_i.shape[1] > X.shape[1]:
+                scale_i = scale_i[:, : X.shape[1]]
             H, Z = self._forward(X, stack)
             G = torch.softmax(Z[-1], 2)
             G.scatter_add_(2, y, minus_one).mul_(scale_i)
@@ -213,14 +226,21 @@ class DenseLearner:
         """Inputs and labels of every step, of at least those clients that do it."""
         stored, rows = plan.index.shape[1:]
         wide = self._shapes[0][0]
+        per_pass, last = self._last or (stored, rows)
         together = max(1, INPUT_BYTES // (len(plan.index) * rows * wide * self._dtype.itemsize))
         index = torch.from_numpy(self.rows.rows(plan.index))
-        for at in range(0, stored, together):  # client by client: theirs lie together
-            a = active[at]
-            chosen = index[:a, at : at + together].reshape(-1)
-            X = self._gathered(chosen).view(a, -1, rows, wide).unbind(1)
-            y = self.rows.y.index_select(0, chosen).view(a, -1, rows, 1).unbind(1)
+        at = 0
+        while at < stored:  # client by client: theirs lie together
+            a, ends = active[at], at - at % per_pass + per_pass
+            end = min(at + together, ends, stored)
+            heights = [rows] * (end - at)
+            if end == ends:
+                heights[-1] = min(last, rows)
+            chosen = index[:a, at:end].reshape(a, -1)[:, : sum(heights)].reshape(-1)
+            X = self._gathered(chosen).view(a, -1, wide).split(heights, 1)
+            y = self.rows.y.index_select(0, chosen).view(a, -1, 1).split(heights, 1)
             yield from repeat((X[0], y[0]), len(active)) if stored == 1 else zip(X, y, strict=True)
+            at = end
 
     def _forward(self, X: Tensor, stack: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Each layer's inputs, and its outputs before the rectifier; scores come last."""
