@@ -14,7 +14,6 @@ import ray
 
 from gifair_ray.actors.calls import wait
 from gifair_ray.actors.cluster import cluster
-from gifair_ray.actors.start import start_ray
 from gifair_ray.bench.window import TAIL_S, given, measure, say
 from gifair_ray.scenario import parse
 
@@ -43,7 +42,8 @@ def _engine(arm: dict[str, Any]) -> None:
 
 
 def _pool(arm: dict[str, Any]) -> None:
-    start_ray(arm["workers"])
+    # As Ray itself starts, with nothing of ours.
+    ray.init(address="local", num_cpus=arm["workers"], log_to_driver=False, logging_level="ERROR")
     idle: Any = ray.remote(_Idle)
     actors = [idle.options(num_cpus=1).remote() for _ in range(arm["workers"])]
     wait([actor.ready.remote() for actor in actors])

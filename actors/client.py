@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import mmap
 import os
 import sys
 import threading
@@ -17,9 +18,10 @@ import ray
 from gifair_ray import draws
 from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
-from gifair_ray.actors.line import Listener, listener
+from gifair_ray.actors.line import NOWHERE, Listener, Places, listener
+from gifair_ray.actors.pad import Rows
 from gifair_ray.actors.shipping import Shipment, unpacked
-from gifair_ray.actors.wire import Result, Sent, pack_results, unpack
+from gifair_ray.actors.wire import Result, Sent, jobs_in, pack_results, unpack
 from gifair_ray.backend import Description, build_learner, one_torch_thread
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
@@ -85,7 +87,7 @@ class ClientActor:
         described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
         mine = Credentials.mine(federation.population.fingerprint(), spec.device)
-        self._listener = self._listener or listener(self.train)
+        self._listener = self._listener or listener(self._over_a_line)
         line = None if self._listener is None else self._listener.name
         return Hello(described, width, mine, ray.get_runtime_context().get_node_id(), line)
 
@@ -96,8 +98,9 @@ class ClientActor:
         sent: Sent,
         theta: Params | None = None,
         own: dict[int, Params] | None = None,
+        out: Params | None = None,
     ) -> Result:
-        """Local training of some clients from one version of the model."""
+        """Local training of some clients from one version of the model; into rows, if given."""
         began = time.perf_counter()
         spec, _, learner = self._runs[run]
         self._dawdle(spec)
@@ -106,11 +109,22 @@ class ClientActor:
         assert model is not None
 
         def train(jobs: Sequence[TrainJob]) -> Result:
-            trained = learner.train(model, jobs)
-            return pack_results(trained, time.perf_counter() - began)
+            trained = learner.train(model, jobs, None if out is None else out[: len(jobs)])
+            return pack_results(trained, time.perf_counter() - began, there=out is not None)
 
         with self._one_at_a_time:
             return train(jobs) if spec.faults is None else struck_training(spec.faults, jobs, train)
+
+    def _over_a_line(
+        self, run: str, sent: Sent, memory: mmap.mmap | None, places: Places
+    ) -> Result:
+        if memory is None or places == NOWHERE:
+            return self.train(run, sent)
+        one_torch_thread()  # of every thread that computes
+        rows, (start, first) = Rows(memory, self._runs[run][2].layout), places
+        theta = rows.at(start, 1)[0]
+        theta.setflags(write=False)
+        return self.train(run, sent, theta, out=rows.at(first, jobs_in(sent)))
 
     def evaluate(self, run: str, models: Params, job: EvaluateJob) -> Evaluated:
         """One model on some clients, or each client's own."""

@@ -7,7 +7,7 @@ no other is left. Results do not depend on who computed them, so none of this re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import ray
 from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import ClientActor
 from gifair_ray.actors.handshake import Hello, check
-from gifair_ray.actors.line import Line, connected
+from gifair_ray.actors.line import Call, Line, connected
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 
 ATTEMPTS = 4  # at one call, and at filling one place
@@ -33,13 +33,13 @@ def new_client(options: Mapping[str, Any]) -> Any:
 class Task:
     """A call to any client actor. `begin` makes it; `about` names it, should it come to nothing.
 
-    `over`, if there is one, makes it over a line instead.
+    `over`, if there is one, makes it over a line instead, if that takes it.
     """
 
     begin: Callable[[Any], Any]
     about: Callable[[], str]
     cost: float = 0.0
-    over: Callable[[Line], None] | None = None
+    over: Callable[[Line], Call | None] | None = None
     place: int = -1
     actor: Any = None
     call: Any = None
@@ -111,8 +111,13 @@ class Crew:
         """Whether there is a line to everybody."""
         return len(self._lines) == len(self.actors)
 
+    @property
+    def has_any_line(self) -> bool:
+        """Whether there is a line to somebody."""
+        return bool(self._lines)
+
     def hang_up(self) -> None:
-        """Close all lines; calls go through Ray from now on."""
+        """Close all lines; calls go through Ray until the next `assemble`."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
@@ -132,10 +137,8 @@ class Crew:
         """Make a call to the actor in this place."""
         task.place, task.actor = place, self.actors[place]
         line = self._lines.get(place)
-        if task.over is not None and line is not None and not line.busy:
-            task.over(line)
-            task.call = line
-        else:
+        task.call = task.over(line) if task.over is not None and line is not None else None
+        if task.call is None:
             task.call = task.begin(task.actor)
 
     def results(self, tasks: Sequence[Task], place: Callable[[Task], int]) -> list[Any]:
@@ -166,12 +169,12 @@ class Crew:
             todo = failed
         return [done[id(task)] for task in tasks]
 
-    def give_up(self, task: Task) -> None:
-        """Nobody will ask for the result of this call."""
-        if not isinstance(task.call, Line):
-            ray.cancel(task.call)
-        elif task.call.busy:
-            task.call.reply()  # so that the next call does not get it
+    def give_up(self, tasks: Iterable[Task]) -> None:
+        """Nobody will ask for the results of these calls, nor of any other over a line."""
+        for task in tasks:
+            if not isinstance(task.call, Call):
+                ray.cancel(task.call)
+        self.hang_up()
 
     def _note(self, task: Task, error: ActorLost) -> None:
         if not isinstance(error.__cause__, ray.exceptions.ObjectLostError):  # it may be well
@@ -229,7 +232,7 @@ class Crew:
 
 def _heard(task: Task) -> Any:
     """What came back over a line. If nothing did the call is made again, and Ray will say why."""
-    if not isinstance(task.call, Line):
+    if not isinstance(task.call, Call):
         return None
     if (reply := task.call.reply()) is None:
         task.call = task.begin(task.actor)

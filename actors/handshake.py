@@ -29,20 +29,22 @@ class Credentials:
     numpy: str = field(metadata={"called": "numpy"})
     torch: str = field(metadata={"called": "torch"})
     capability: str = field(metadata={"called": "CPU capability"})
-    threads: int = field(metadata={"called": "torch threads"})
+    build: str | None = field(metadata={"called": "torch build"})
+    kernels: str | None = field(metadata={"called": "CPU capability of torch"})
+    threads: int | None = field(metadata={"called": "torch threads"})
     data: str = field(metadata={"called": "data fingerprint"})
     device: str = field(metadata={"called": "torch device"})
     host: str = field(compare=False, metadata={"called": "host"})
 
     @staticmethod
     def mine(data: str, device: str = CPU) -> Credentials:
-        """Those of this process."""
-        version, capability, threads = metadata.version("torch"), _numpys_capability(), 1
+        """Those of this process; None for what it has no use for."""
+        build, kernels, threads = None, None, None
         if "torch" in sys.modules:  # some models do without
             import torch
 
-            version = f"{torch.__version__} ({str(torch.version.git_version)[:8]})"
-            capability = f"{torch.backends.cpu.get_cpu_capability()}, {capability}"
+            build = f"{torch.__version__} ({str(torch.version.git_version)[:8]})"
+            kernels = torch.backends.cpu.get_cpu_capability()
             threads = torch.get_num_threads()
         if device != CPU:
             from gifair_ray.learners._device import described
@@ -52,8 +54,10 @@ class Credentials:
             metadata.version("gifair-ray"),
             platform.python_version(),
             metadata.version("numpy"),
-            version,
-            capability,
+            metadata.version("torch"),
+            _numpys_capability(),
+            build,
+            kernels,
             threads,
             data,
             device,
@@ -82,15 +86,22 @@ class Hello:
 
 
 def check(said: Credentials, first: Credentials) -> None:
-    """Refuse a worker that is not as the first one."""
-    if said == first:
-        return
-    told = ", ".join(
-        f"{f.metadata['called']} {getattr(said, f.name)} against {getattr(first, f.name)}"
+    """Refuse a worker that is not as the first one.
+
+    What one of them does without, the run does: the other has it from an earlier one.
+    """
+    values = [
+        (f.metadata["called"], getattr(said, f.name), getattr(first, f.name))
         for f in fields(Credentials)
-        if f.compare and getattr(said, f.name) != getattr(first, f.name)
+        if f.compare
+    ]
+    told = ", ".join(
+        f"{called} {one} against {other}"
+        for called, one, other in values
+        if one != other and None not in (one, other)
     )
-    raise BadInput(
-        f"a worker on {said.host} is not as the first, on {first.host}: {told}. Results would "
-        "depend on who computed them: give all nodes one installation and the same data"
-    )
+    if told:
+        raise BadInput(
+            f"a worker on {said.host} is not as the first, on {first.host}: {told}. Results would "
+            "depend on who computed them: give all nodes one installation and the same data"
+        )

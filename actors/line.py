@@ -1,28 +1,37 @@
 """A line: a socket between the server and a client actor on the same machine.
 
 A call through Ray passes four threads of two processes and takes about a millisecond; short work
-would wait for it most of the time. A line carries one call at a time, as bytes. It knows nothing of
-failures: whatever does not come back over it is asked for again through Ray, which says why.
+would wait for it most of the time. A line carries calls as bytes, and large models not at all:
+those lie on a pad, which both ends see. It knows nothing of failures: whatever does not come back
+over it is asked for again through Ray, which says why.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import socket
 import struct
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gifair_ray.actors.pad import Pad
 from gifair_ray.actors.wire import Sent
 
-Answer = Callable[[str, Sent], Any]
-_CALL = struct.Struct("<q4q")  # version; lengths of run, whole, real, theta
+Places = tuple[int, int]
+"""On a pad: the row of the model that work starts from, and the first row for its results."""
+Answer = Callable[[str, Sent, mmap.mmap | None, Places], Any]
+NOWHERE: Places = (-1, -1)
+QUEUED = 32  # calls that wait at the other end, if their replies are short
+_CALL = struct.Struct("<q4q2q")  # version; lengths of run, whole, real, theta; places
 _REPLY = struct.Struct("<d3q")  # seconds; lengths of models, losses, personal models (−1: none)
 _USER = struct.Struct("3i")  # process, user, group
 _FAILED = -2  # in place of a length
+_PAD = -1  # in place of a version: no call, but a pad for those to come
 
 
 class Listener:
@@ -45,25 +54,51 @@ class Listener:
                 line.close()
 
     def _serve(self, line: socket.socket) -> None:
+        memory: mmap.mmap | None = None
         with line, contextlib.suppress(OSError):  # whoever called has gone
             while True:
-                version, *lengths = _CALL.unpack(_exactly(line, _CALL.size))
-                run, whole, real, theta = (_exactly(line, n) for n in lengths)
+                header, descriptors = _header(line)
+                version, *lengths, start, first = _CALL.unpack(header)
+                if version == _PAD:
+                    memory = mmap.mmap(descriptors[0], 0)
+                    os.close(descriptors[0])
+                    continue
+                run, *sent = (None if n < 0 else _exactly(line, n) for n in lengths)
                 try:
-                    reply = self._answer(str(run, "utf-8"), [version, whole, real, theta])
+                    named = str(run or b"", "utf-8")
+                    reply = self._answer(named, [version, *sent], memory, (start, first))
                     models, losses, own, seconds = reply
                 except Exception:  # it is asked for again, and raised then
                     line.sendall(_REPLY.pack(0.0, _FAILED, 0, 0))
                     continue
-                sizes = len(models), len(losses), -1 if own is None else len(own)
-                _send(line, [_REPLY.pack(seconds, *sizes), models, losses, own or b""])
+                parts = [models, losses, own]
+                sizes = (-1 if part is None else len(part) for part in parts)
+                _send(line, [_REPLY.pack(seconds, *sizes), *(part or b"" for part in parts)])
+
+
+class Call:
+    """A call that was made over a line."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.answered, self.answer = False, None  # type: tuple[bool, Sent | None]
+
+    def reply(self) -> Sent | None:
+        """What it came to; None if nothing came."""
+        while not self.answered:
+            self._line.receive()
+        return self.answer
 
 
 class Line:
-    """The server's end."""
+    """The server's end. Calls are answered in their order."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.busy = name, False
+        self.name = name
+        self._waiting: deque[Call] = deque()
+        self._short = True  # the replies that are to come
+        self._gone = False
+        self._shared: Pad | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(name)
@@ -71,29 +106,56 @@ class Line:
             self._socket.close()
             raise
 
-    def call(self, run: str, sent: Sent) -> None:
-        """Begin a call; nobody else may until its reply has come."""
-        version, whole, real, theta = sent
-        parts = [run.encode(), whole, real, theta]
-        self.busy = True
-        with contextlib.suppress(OSError):  # the reply will not come
-            _send(self._socket, [_CALL.pack(version, *map(len, parts)), *parts])
+    def takes(self, short: bool) -> bool:
+        """Whether a call can be made now, with a short reply or with one that may be long.
 
-    def reply(self) -> Sent | None:
-        """What the call came to; None if nothing came."""
+        A long one has the line for itself: nobody reads it while the next call is being written.
+        """
+        if self._gone:
+            return False
+        return not self._waiting or (short and self._short and len(self._waiting) < QUEUED)
+
+    def share(self, pad: Pad) -> None:
+        """Show the other end a pad, which calls may refer to from now on."""
+        if self._shared is not pad:
+            message = _CALL.pack(_PAD, *[0] * 4, *NOWHERE)
+            with contextlib.suppress(OSError):
+                sent = socket.send_fds(self._socket, [message], [pad.descriptor])
+                self._socket.sendall(message[sent:])
+            self._shared = pad
+
+    def call(self, run: str, sent: Sent, places: Places = NOWHERE) -> Call:
+        """Begin a call, if the line `takes` one."""
+        version, *parts = sent
+        parts = [run.encode(), *parts]
+        lengths = (-1 if part is None else len(part) for part in parts)
+        self._short = places != NOWHERE
+        call = Call(self)
+        self._waiting.append(call)
+        with contextlib.suppress(OSError):  # the reply will not come
+            header = _CALL.pack(version, *lengths, *places)
+            _send(self._socket, [header, *(part or b"" for part in parts)])
+        return call
+
+    def receive(self) -> None:
+        """Wait for the next reply."""
         try:
             seconds, *lengths = _REPLY.unpack(_exactly(self._socket, _REPLY.size))
-            if lengths[0] == _FAILED:
-                self.busy = False
-                return None
-            models, losses, own = (None if n < 0 else _exactly(self._socket, n) for n in lengths)
-        except OSError:
-            return None  # and it stays busy: there is nobody at the other end
-        self.busy = False
-        return [models, losses, own, seconds]
+            answer: Sent | None = None
+            if lengths[0] != _FAILED:
+                answer = [None if n < 0 else _exactly(self._socket, n) for n in lengths]
+                answer.append(seconds)
+        except OSError:  # there is nobody at the other end
+            self._gone = True
+            while self._waiting:
+                self._waiting.popleft().answered = True
+            return
+        call = self._waiting.popleft()
+        call.answered, call.answer = True, answer
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up. Calls that wait at the other end are not begun any more."""
+        self._gone = True
         self._socket.close()
 
 
@@ -118,6 +180,14 @@ def _user(line: socket.socket) -> int:
 def _send(line: socket.socket, parts: Iterable[Any]) -> None:
     # One message of a few hundred kilobytes: to join it is quicker than to call for every part.
     line.sendall(b"".join(parts))
+
+
+def _header(line: socket.socket) -> tuple[bytes, list[int]]:
+    """The first bytes of a call, and the descriptor that may come with them."""
+    first, descriptors, _, _ = socket.recv_fds(line, _CALL.size, 1, socket.MSG_CMSG_CLOEXEC)
+    if not first:
+        raise ConnectionError("the other end of the line has gone")
+    return bytes(first) + _exactly(line, _CALL.size - len(first)), descriptors
 
 
 def _exactly(line: socket.socket, n: int) -> bytearray:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ import ray
 
 from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import Crew, Task
+from gifair_ray.actors.line import Call, Line
+from gifair_ray.actors.pad import pad_for
 from gifair_ray.actors.wire import SMALL, pack, unpack_results
 from gifair_ray.backend import Description
 from gifair_ray.protocol import EvaluateJob, Job, TrainJobs
@@ -35,10 +38,34 @@ ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Jobs that were sent together."""
+    """Jobs that were sent together; and the rows of the pad that they were given, last of all."""
 
     task: Task
     jobs: TrainJobs
+    rows: list[int]
+
+
+@dataclass(slots=True)
+class _Version:
+    """A model where workers can have it: on the pad, or else in Ray's store if it is large."""
+
+    theta: Params
+    row: int = -1
+    on_pad: Params | None = None
+    stored: Any = None
+
+    @property
+    def small(self) -> bool:
+        """Whether it goes along with every call."""
+        return self.theta.nbytes <= INLINE_BYTES
+
+    def for_ray(self) -> Any:
+        """What a call through Ray is given; a large model is put where all on a node see it."""
+        if self.small:
+            return self.theta
+        if self.stored is None:
+            self.stored = ray.put(self.theta)
+        return self.stored
 
 
 class RayBackend:
@@ -47,7 +74,7 @@ class RayBackend:
     def __init__(self, spec: RunSpec, crew: Crew, clients_per_actor: int | None) -> None:
         self._crew, self._per_actor = crew, clients_per_actor
         self._run = spec.run
-        self._models: dict[int, Any] = {}
+        self._models: dict[int, _Version] = {}
         self._chunks: dict[int, _Chunk] = {}  # by job
         self._load = np.zeros(len(crew.actors))  # cost of the chunks that each actor has
         self._parts: dict[int, list[tuple[Task, list[int]]]] = {}  # evaluation → calls, rows
@@ -57,17 +84,24 @@ class RayBackend:
         self._described: Description = hello.described
         self.width = hello.width
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
-        work, sizes = parse(spec.scenario).work, self._described.population.train
+        scenario = parse(spec.scenario)
+        work, sizes = scenario.work, self._described.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
         # Seconds that a unit of cost takes: of late, or a guess.
         self._pace = self._described.layout.size / ASSUMED
+        large = self._described.initial.nbytes > INLINE_BYTES
+        one_model = scenario.solver.tracks == 1  # which is all that a pad has room for
+        self._pad = pad_for(self._described.layout) if large and one_model else None
 
     def describe(self) -> Description:
         return self._described
 
     def publish(self, version: int, theta: Params) -> None:
-        # A small model goes along with every call; a large one is put where all on a node see it.
-        self._models[version] = theta if theta.nbytes <= INLINE_BYTES else ray.put(theta)
+        self._models[version] = made = _Version(theta)
+        pad = self._pad if self._crew.has_any_line else None
+        if pad is not None and (row := pad.take(1)) is not None:
+            made.row, made.on_pad = row, pad.lent(row, 1)
+            made.on_pad[0] = theta
         self.moved += theta.nbytes
 
     def retire(self, version: int) -> None:
@@ -97,31 +131,52 @@ class RayBackend:
             before = float(costs[at - 1]) if at else 0.0
             end = min(len(jobs), 1 + int(np.searchsorted(costs, before + longest)))
             chunk, cost = jobs[at:end], float(costs[end - 1]) - before
-            sent = _Chunk(self._training(chunk, cost), chunk)
+            rows: list[int] = []
+            sent = _Chunk(self._training(chunk, cost, rows), chunk, rows)
             self._send(sent.task, actor)
             self._chunks.update(dict.fromkeys(chunk.ids.tolist(), sent))
             at = end
 
-    def _training(self, jobs: TrainJobs, cost: float) -> Task:
-        theta = self._models[jobs.version]
-        small = isinstance(theta, np.ndarray)
-        sent = pack(jobs, theta if small else None)
-        beside = [] if small and not jobs.own else [None if small else theta, dict(jobs.own)]
-        layout = self._described.layout
-        short = not beside and len(jobs) * layout.size * theta.itemsize <= SMALL
+    def _training(self, jobs: TrainJobs, cost: float, rows: list[int]) -> Task:
+        model = self._models[jobs.version]
+        sent = pack(jobs, model.theta if model.small else None)
+
+        def through_ray(actor: Any) -> Any:
+            if model.small and not jobs.own:
+                return actor.train.remote(self._run, sent)
+            theta = None if model.small else model.for_ray()
+            return actor.train.remote(self._run, sent, theta, dict(jobs.own))
+
+        def as_bytes(line: Line) -> Call | None:
+            return line.call(self._run, sent) if line.takes(short=False) else None
+
+        def on_pad(line: Line) -> Call | None:
+            if self._pad is None or not line.takes(short=True):
+                return None
+            if (first := self._pad.take(len(jobs))) is None:
+                return None
+            rows.append(first)  # and it is never given back if no reply comes: who knows who writes
+            line.share(self._pad)
+            return line.call(self._run, sent, (model.row, first))
+
+        over = None
+        if model.on_pad is not None:
+            over = on_pad
+        elif model.small and not jobs.own and len(jobs) * model.theta.nbytes <= SMALL:
+            over = as_bytes
         return Task(
-            lambda actor: actor.train.remote(self._run, sent, *beside),
+            through_ray,
             lambda: (
                 f"training of clients {_some(jobs.clients.tolist())} from version "
                 f"{jobs.version} of the model"
             ),
             cost,
-            (lambda line: line.call(self._run, sent)) if short else None,
+            over,
         )
 
     def _evaluate(self, actor: int, job: EvaluateJob, places: list[int]) -> Task:
         part = replace(job, clients=job.clients[places], models=None)
-        model = self._models[job.version] if job.models is None else job.models[places]
+        model = self._models[job.version].for_ray() if job.models is None else job.models[places]
         task = Task(
             lambda actor: actor.evaluate.remote(self._run, model, part),
             lambda: (
@@ -178,7 +233,9 @@ class RayBackend:
         results = self._crew.results([chunk.task for chunk in wanted], self._another)
         layout = self._described.layout
         for result, chunk in zip(results, wanted, strict=True):
-            trained, seconds = unpack_results(result, layout.size, layout.dtype)
+            trained, seconds = unpack_results(
+                result, layout.size, layout.dtype, partial(self._lent, chunk)
+            )
             self._learn_pace(seconds / chunk.task.cost)
             numbers = chunk.jobs.ids.tolist()
             self._done.update(dict.fromkeys(numbers, Stack(chunk.jobs.ids, trained)))
@@ -186,6 +243,10 @@ class RayBackend:
             self._load[chunk.task.place] -= chunk.task.cost
             for number in numbers:
                 del self._chunks[number]
+
+    def _lent(self, chunk: _Chunk) -> Params:
+        assert self._pad is not None
+        return self._pad.lent(chunk.rows[-1], len(chunk.jobs))
 
     def _learn_pace(self, pace: float) -> None:
         # The quickest of late: a call may have waited for data to be made, or for the processor.
@@ -202,12 +263,14 @@ class RayBackend:
 
     def close(self) -> None:
         # Work that nobody will ask for; what has begun runs to its end.
-        for task in {id(chunk): chunk.task for chunk in self._chunks.values()}.values():
-            self._crew.give_up(task)
+        self._crew.give_up({id(c): c.task for c in self._chunks.values()}.values())
         self._chunks.clear()
         self._parts.clear()
         self._models.clear()
         self._done.clear()
+        if self._pad is not None:
+            self._pad.close()
+            self._pad = None
 
 
 def _some(clients: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ it sends without copying them. So what is small goes as bytes, and what is large
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ def pack(jobs: TrainJobs, theta: Params | None) -> Sent:
     ]
 
 
+def jobs_in(sent: Sent) -> int:
+    """How many jobs were packed."""
+    return len(sent[2]) // (2 * np.dtype(np.float64).itemsize)
+
+
 def unpack(sent: Sent, own: dict[int, Params], dtype: str) -> tuple[TrainJobs, Params | None]:
     """The jobs and the model again."""
     version, whole, real, theta = sent
@@ -44,21 +50,28 @@ Result = tuple[Trained, float] | Sent
 """A stack of results, and the seconds that they took."""
 
 
-def pack_results(trained: Trained, seconds: float) -> Result:
-    """For the way back."""
+def pack_results(trained: Trained, seconds: float, there: bool = False) -> Result:
+    """For the way back. Models that are `there` already, on a pad, are left out."""
     models, own = trained.models, trained.personal
-    if models.nbytes > SMALL:
+    if not there and models.nbytes > SMALL:
         return trained, seconds
     losses = np.stack([trained.loss_local, trained.loss_received])
-    return [models.tobytes(), losses.tobytes(), None if own is None else own.tobytes(), seconds]
+    return [
+        None if there else models.tobytes(),
+        losses.tobytes(),
+        None if own is None else own.tobytes(),
+        seconds,
+    ]
 
 
-def unpack_results(sent: Result, size: int, dtype: str) -> tuple[Trained, float]:
-    """What was packed; of models so long."""
+def unpack_results(
+    sent: Result, size: int, dtype: str, there: Callable[[], Params]
+) -> tuple[Trained, float]:
+    """What was packed; of models so long, or those that are `there` on a pad."""
     if isinstance(sent, tuple):
         return sent
     models, losses, own, seconds = sent
     local, received = np.frombuffer(losses, dtype=np.float64).reshape(2, -1)
     personal = None if own is None else np.frombuffer(own, dtype).reshape(-1, size)
-    rows = np.frombuffer(models, dtype).reshape(-1, size)
+    rows = there() if models is None else np.frombuffer(models, dtype).reshape(-1, size)
     return Trained(rows, local, received, personal), float(seconds)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gifair_ray.arrays import values
 from gifair_ray.replies import Params
 from gifair_ray.tables import DIGESTED
 
@@ -23,24 +23,23 @@ BLOCK_ROWS = 4096
 
 
 def _column_bytes(column: pa.ChunkedArray) -> Iterable[bytes]:
-    yield np.packbits(column.is_valid().to_numpy()).tobytes()
+    valid = values(column.is_valid())
+    yield np.packbits(valid).tobytes()
     if pa.types.is_string(column.type):
         for value in column.to_pylist():
             text = (value or "").encode()
             yield len(text).to_bytes(8, "little") + text
         return
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    values = pc.fill_null(column, 0).to_numpy()
-    yield canonical(values).tobytes()
+    numbers = values(column)
+    yield canonical(np.where(valid, numbers, numbers.dtype.type(0))).tobytes()
 
 
-def canonical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def canonical(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """One bit pattern for NaN, and +0 for −0."""
-    if not np.issubdtype(values.dtype, np.floating):
-        return np.ascontiguousarray(values)
-    out = np.where(np.isnan(values), values.dtype.type(np.nan), values)
-    return np.ascontiguousarray(out + values.dtype.type(0))  # −0 + 0 is +0
+    if not np.issubdtype(numbers.dtype, np.floating):
+        return np.ascontiguousarray(numbers)
+    out = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers)
+    return np.ascontiguousarray(out + numbers.dtype.type(0))  # −0 + 0 is +0
 
 
 def table_chain(table: pa.Table) -> list[str]:

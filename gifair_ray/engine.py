@@ -131,7 +131,9 @@ class Engine:
             events = [(moment, event), *together]
             needs = [job for _, one in events for job in one.needs]
             found = self._collect(needs)
-            self._carry_out(world.scenario.policy.handle_together(world, state, events, found))
+            commands = world.scenario.policy.handle_together(world, state, events, found)
+            del found
+            self._carry_out(commands)
             return
         results = self._collect(event.needs)
         if event.kind == "evaluated":
@@ -141,6 +143,7 @@ class Engine:
             commands = measure.audited(world, state, event, results)
         else:
             commands = world.scenario.policy.handle(world, state, event, results)
+        del results  # before the next ones need room
         self._carry_out(commands)
 
     def _collect(self, needs: Sequence[int]) -> Results:

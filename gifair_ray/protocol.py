@@ -189,8 +189,8 @@ class Learner(Protocol):
         """θ at version 0, from the scenario's seed."""
         ...
 
-    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
-        """Local training of each job's client from θ."""
+    def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
+        """Local training of each job's client from θ; into the rows of `out`, if given."""
         ...
 
     def evaluate(self, models: Params, clients: Ints, split: Split) -> Evaluated:

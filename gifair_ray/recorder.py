@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gifair_ray.arrays import array
 from gifair_ray.commands import Coded, Nullable
 from gifair_ray.errors import RunFailed
 from gifair_ray.results import Written, drop_segments, read_table, write_segment
@@ -62,13 +63,13 @@ def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) ->
     kinds = set(map(type, pieces))
     if kinds == {Coded}:
         codes = np.concatenate([piece.codes for piece in pieces])
-        return pa.array(pieces[0].words, kind).take(pa.array(codes))
+        return array(pieces[0].words, kind).take(array(codes, pa.int64()))
     if kinds == {np.ndarray}:
-        return pa.array(np.concatenate(pieces), kind)
+        return array(np.concatenate(pieces), kind)
     if kinds == {type(None)}:
         return pa.nulls(sum(lengths), kind)
     if not kinds & {Nullable, type(None)}:
-        return pa.array([value for piece in pieces for value in piece], kind)
+        return array([value for piece in pieces for value in piece], kind)
     if kinds == {Nullable}:
         values = np.concatenate([piece.values for piece in pieces])
         null = ~np.isfinite(values)
@@ -76,8 +77,8 @@ def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) ->
         parts = [_floats(piece, rows) for piece, rows in zip(pieces, lengths, strict=True)]
         values, null = (np.concatenate(part) for part in zip(*parts, strict=True))
     if pa.types.is_integer(kind):
-        return pa.array(np.where(null, 0, values).astype(np.int64), kind, mask=null)
-    return pa.array(values, kind, mask=null)
+        values = np.where(null, 0, values).astype(np.int64)
+    return array(values, kind, null)
 
 
 def _floats(piece: Any, rows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -109,10 +110,7 @@ class Recorder:
 
     def tables(self) -> dict[str, pa.Table]:
         """All rows so far."""
-        return {
-            name: to_table(name, records) if (records := self._records[name]) else empty
-            for name, empty in ((name, schema.empty_table()) for name, schema in TABLES.items())
-        }
+        return {name: to_table(name, self._records[name]) for name in TABLES}
 
 
 class FolderRecorder(Recorder):

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gifair_ray.arrays import empty
 from gifair_ray.errors import BadInput
 from gifair_ray.files import writing
 from gifair_ray.tables import SCHEMA_VERSION, TABLES
@@ -124,7 +125,7 @@ def read_table(folder: Path, name: str) -> pa.Table:
     null.
     """
     parts = list(read_parts(folder, name))
-    return pa.concat_tables(parts) if parts else TABLES[name].empty_table()
+    return pa.concat_tables(parts) if parts else empty(TABLES[name])
 
 
 def read_parts(folder: Path, name: str) -> Iterator[pa.Table]:

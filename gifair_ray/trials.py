@@ -21,6 +21,7 @@ from gifair_ray.digest import run_digest
 from gifair_ray.engine import Engine
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
+from gifair_ray.learners._common import placed
 from gifair_ray.protocol import Learner, TrainJob
 from gifair_ray.recorder import Recorder
 from gifair_ray.replies import Evaluated, Params, Trained
@@ -156,14 +157,14 @@ class _AloneLearner:
     def _fresh(self) -> Learner:
         return build_learner(anew(self._scenario))[1]
 
-    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+    def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         done: dict[int, Trained] = {}
         for i in _shuffled(len(jobs), jobs[0].id):
             done[i] = self._fresh().train(theta.copy(), [jobs[i]])
         rows = [done[i] for i in range(len(jobs))]
         personal = [row.personal for row in rows if row.personal is not None]
         return Trained(
-            np.concatenate([row.models for row in rows]),
+            placed(np.concatenate([row.models for row in rows]), out),
             np.concatenate([row.loss_local for row in rows]),
             np.concatenate([row.loss_received for row in rows]),
             np.concatenate(personal) if personal else None,

@@ -41,8 +41,18 @@ ALGORITHMS = {
     "q-FFL": {"algorithm": "q-ffl"},
     "FedMGDA+": {"algorithm": "fedmgda+"},
     "Ditto": {"algorithm": "ditto"},
+    "GIFAIR, large model": {
+        "algorithm": "gifair-per",
+        "weighting": {"lambda_fraction": 0.8, "ranks": "received"},
+        "data": {
+            "source": "synthetic", "clients": 6, "samples": 12, "features": 3000, "classes": 6,
+            "groups": 2,
+        },
+        "model": {"kind": "softmax"},
+        "work": {"steps": 2, "batch_size": 4, "schedule": {"lr": 0.01}},
+    },
 }  # fmt: skip
-ONE_AT_A_TIME = {"GIFAIR, exact", "GIFAIR-Per", "Ditto"}
+ONE_AT_A_TIME = {"GIFAIR, exact", "GIFAIR-Per", "Ditto", "GIFAIR, large model"}
 """Those that make sense with fedasync, where there are no two replies to weigh."""
 CASES = [
     (policy, algorithm)

@@ -80,8 +80,9 @@ def test_whatever_is_lost_the_results_are_the_same(
 
 
 @pytest.mark.parametrize("moment", faults.MOMENTS)
-def test_a_client_actor_that_dies_while_it_trains(moment, actors, tmp_path):
-    case = ("sync", "GIFAIR-Per")
+@pytest.mark.parametrize("algorithm", ["GIFAIR-Per", "GIFAIR, large model"])
+def test_a_client_actor_that_dies_while_it_trains(algorithm, moment, actors, tmp_path):
+    case = ("sync", algorithm)
     plan = [faults.training(k, 0, moment) for k in range(6)]
     folder = faults.plan(tmp_path / "plan", plan)
     session = actors.start(faulty.scenario(*case), None, faults=folder)
@@ -166,6 +167,8 @@ def test_an_actor_that_is_killed_between_two_events_is_replaced(actors):
     [
         {"torch": "1.0+cu999"},
         {"capability": "ABACUS"},
+        {"build": "2.13.0 (0123abcd)"},
+        {"kernels": "ABACUS"},
         {"threads": 7},
         {"gifair": "0.0.0"},
         {"data": "other"},
@@ -174,11 +177,26 @@ def test_an_actor_that_is_killed_between_two_events_is_replaced(actors):
     ids=lambda change: next(iter(change)),
 )
 def test_a_worker_that_would_compute_otherwise_is_refused(change):
+    pytest.importorskip("torch")
     one = handshake.Credentials.mine("data")
     handshake.check(replace(one, host="another one"), one)
     (value,) = change.values()
     with pytest.raises(BadInput, match=rf"on far-away is not .*{re.escape(str(value))} against"):
         handshake.check(replace(one, host="far-away", **change), one)
+
+
+def test_a_worker_that_has_torch_from_an_earlier_run_is_welcome(actors):
+    """Whoever comes in another's place has not, if the model of this run does without."""
+    import ray
+
+    for case in (("sync", "GIFAIR, large model"), ("tiers", "GIFAIR, exact")):
+        session = actors.start(faulty.scenario(*case), None)
+        session.advance(0.0)
+        assert finished(session) == faulty.undisturbed(*case)
+        with contextlib.suppress(ray.exceptions.RayActorError):  # a test before has killed it
+            os.kill(ray.get(actors.clients[0].ready.remote()), signal.SIGKILL)
+    case = ("sync", "AFL")
+    assert finished(actors.start(faulty.scenario(*case), None)) == faulty.undisturbed(*case)
 
 
 def test_another_processor_is_told_without_torch_too():

@@ -6,14 +6,16 @@ import os
 import socket
 import uuid
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
 
 import gifair_ray
-from gifair_ray.actors.line import Line, Listener, connected
+from gifair_ray.actors.line import NOWHERE, QUEUED, Call, Line, Listener, connected
+from gifair_ray.actors.pad import Pad, Rows, pad_for
 from gifair_ray.actors.wire import pack, pack_results, unpack, unpack_results
-from gifair_ray.protocol import Message, TrainJob, TrainJobs
+from gifair_ray.protocol import Layout, Message, TrainJob, TrainJobs
 from gifair_ray.replies import Trained
 
 THETA = np.array([0.5, -1.0], dtype=np.float32)
@@ -22,13 +24,25 @@ JOBS = TrainJobs.of(
 )
 
 
-def answer(run, sent):
-    """Models that show what arrived."""
+LAYOUT = Layout(("theta",), ((2,),), 2, "float32")
+
+
+def answer(run, sent, memory, places):
+    """Models that show what arrived, as bytes or on the pad."""
     if run == "bad":
         raise ValueError("such work fails")
     jobs, theta = unpack(sent, {}, "float32")
-    models = np.stack([theta * job.client for job in jobs])
-    return pack_results(Trained(models, jobs.clocks, jobs.tilts, -models), 0.25)
+    if places == NOWHERE:
+        models = np.stack([theta * job.client for job in jobs])
+        return pack_results(Trained(models, jobs.clocks, jobs.tilts, -models), 0.25)
+    rows, (start, first) = Rows(memory, LAYOUT), places
+    out = rows.at(first, len(jobs))
+    out[:] = rows.at(start, 1) * jobs.clients[:, None]
+    return pack_results(Trained(out, jobs.clocks, jobs.tilts), 0.25, there=True)
+
+
+def nothing_there():
+    raise AssertionError("models came as bytes")
 
 
 @pytest.fixture
@@ -39,10 +53,11 @@ def line():
 
 def test_what_is_called_over_a_line_comes_back(line):
     for _ in range(3):
-        line.call("run", pack(JOBS, THETA))
-        assert line.busy
-        back, seconds = unpack_results(line.reply(), 2, "float32")
-        assert not line.busy
+        call = line.call("run", pack(JOBS, THETA))
+        assert not line.takes(short=False)
+        assert not line.takes(short=True)
+        back, seconds = unpack_results(call.reply(), 2, "float32", nothing_there)
+        assert line.takes(short=False)
         assert seconds == 0.25
         assert back.models.tolist() == [[1.5, -3.0], [0.5, -1.0]]
         assert back.personal.tolist() == [[-1.5, 3.0], [-0.5, 1.0]]
@@ -51,17 +66,15 @@ def test_what_is_called_over_a_line_comes_back(line):
 
 
 def test_work_that_fails_has_no_reply_and_the_line_goes_on(line):
-    line.call("bad", pack(JOBS, THETA))
-    assert line.reply() is None
-    assert not line.busy
-    line.call("run", pack(JOBS, THETA))
-    assert line.reply() is not None
+    assert line.call("bad", pack(JOBS, THETA)).reply() is None
+    assert line.takes(short=False)
+    assert line.call("run", pack(JOBS, THETA)).reply() is not None
 
 
 def test_large_messages_arrive_whole(line):
     theta = np.arange(60_000, dtype=np.float32)
-    line.call("run", pack(JOBS, theta))
-    back, _ = unpack_results(line.reply(), len(theta), "float32")
+    sent = line.call("run", pack(JOBS, theta))
+    back, _ = unpack_results(sent.reply(), len(theta), "float32", nothing_there)
     np.testing.assert_array_equal(back.models, np.stack([3 * theta, theta]))
 
 
@@ -71,12 +84,46 @@ def test_a_line_whose_other_end_has_gone_is_never_used_again():
         there.bind(name)
         there.listen()
         with closing(Line(name)) as line:
-            line.call("run", pack(JOBS, THETA))
+            call = line.call("run", pack(JOBS, THETA))
             there.accept()[0].close()
-            assert line.reply() is None
-            assert line.busy
-            line.call("run", pack(JOBS, THETA))  # says nothing, as the first
-            assert line.reply() is None
+            assert call.reply() is None
+            assert not line.takes(short=True)
+            # Says nothing, as the first.
+            assert line.call("run", pack(JOBS, THETA)).reply() is None
+
+
+def test_calls_with_models_on_a_pad_wait_in_a_queue(line):
+    pad = Pad(LAYOUT)
+    start = pad.take(1)
+    theta = pad.lent(start, 1)
+    theta[0] = THETA
+    firsts, calls = [], []
+    while line.takes(short=True):
+        line.share(pad)
+        firsts.append(pad.take(len(JOBS)))
+        calls.append(line.call("run", pack(JOBS, None), (start, firsts[-1])))
+    assert len(calls) == QUEUED
+    assert not line.takes(short=False)
+    for first, call in reversed(list(zip(firsts, calls, strict=True))):  # asked for in any order
+        back, _ = unpack_results(call.reply(), 2, "float32", partial(pad.lent, first, len(JOBS)))
+        assert back.models.tolist() == [[1.5, -3.0], [0.5, -1.0]]
+    pad.close()
+
+
+def test_rows_of_a_pad_are_given_back_when_nobody_has_them():
+    pad = Pad(LAYOUT)
+    assert [pad.take(3), pad.take(2)] == [0, 3]
+    rows = pad.lent(0, 3)
+    last = rows[2]
+    del rows
+    assert pad.take(1) == 5
+    del last
+    assert pad.take(3) == 0
+    pad.close()
+
+
+def test_models_that_are_too_large_have_no_pad():
+    assert pad_for(Layout(("theta",), ((1 << 27,),), 1 << 27, "float32")) is None
 
 
 def test_nobody_listens():
@@ -111,7 +158,7 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
         for backend in (here, there):
             backend.publish(0, here.describe().initial)
             backend.submit([one, two])  # a line has one call at a time: the second is Ray's
-        kinds = [isinstance(there._chunks[number].task.call, Line) for number in (0, 4)]
+        kinds = [isinstance(there._chunks[number].task.call, Call) for number in (0, 4)]
         assert kinds == [True, False]
         ids = list(range(8))
         expected, found = (backend.collect(ids) for backend in (here, there))
@@ -119,6 +166,48 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
             assert found[i].model.tobytes() == expected[i].model.tobytes()
         there.close()
         crew.hang_up()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_on_this_machine")
+def test_large_models_go_over_a_pad_whose_rows_come_back():
+    from gifair_ray.actors.client import RunSpec
+    from gifair_ray.actors.cluster import cluster
+    from gifair_ray.actors.crew import Crew
+    from gifair_ray.actors.pool import RayBackend
+    from gifair_ray.backend import LocalBackend
+    from gifair_ray.scenario import parse
+
+    scenario = parse(
+        {
+            "data": {"source": "synthetic", "clients": 8, "samples": 20, "features": 3000},
+            "model": {"kind": "softmax"},
+            "work": {"epochs": 1, "batch_size": 10},
+            "sampling": {"scheme": "all"},
+            "stop": {"rounds": 1},
+        }
+    )
+    with cluster(workers=2) as actors, LocalBackend(scenario) as here:
+        spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
+        crew = Crew(list(actors.clients), actors.options)
+        there = RayBackend(spec, crew, None)
+        theta = here.describe().initial
+        for version in range(3):
+            theta = theta + np.float32(0.1)
+            jobs = [TrainJob(8 * version + i, i, 0, Message(version, 0.0, 0.0)) for i in range(8)]
+            columns = TrainJobs.of(jobs)
+            for backend in (here, there):
+                backend.publish(version, theta)
+                backend.submit([columns])
+            assert {type(chunk.task.call) for chunk in there._chunks.values()} == {Call}
+            expected, found = (backend.collect(columns.ids.tolist()) for backend in (here, there))
+            for job in jobs:
+                assert found[job.id].model.tobytes() == expected[job.id].model.tobytes()
+            del found
+            there.retire(version)
+            assert there._pad.take(1) == 0  # all rows are free again
+            there._pad.lent(0, 1)
+        there.close()
 
 
 @pytest.mark.ray

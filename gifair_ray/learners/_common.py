@@ -34,6 +34,14 @@ def check_finite(
         )
 
 
+def placed(models: Params, out: Params | None) -> Params:
+    """The models, in the rows of `out` if there are any."""
+    if out is None:
+        return models
+    out[:] = models
+    return out
+
+
 def own_models(jobs: TrainJobs, initial: Params) -> Params:
     """The model v_k of each job's client, a row per job: the initial one where it has none yet."""
     return np.stack([jobs.own.get(place, initial) for place in range(len(jobs))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gifair_ray.protocol import TrainJobs
+from gifair_ray.replies import Params
 from gifair_ray.work import Work
 
 Ints = npt.NDArray[np.int64]
@@ -21,6 +22,15 @@ def bucket(rows: Ints) -> Ints:
     bits = np.frexp(rows.astype(np.float64))[1]
     grain = np.maximum(8, 1 << np.maximum(bits - 3, 0).astype(np.int64))
     return np.asarray(-(-rows // grain) * grain)
+
+
+def last_batch(work: Work, samples: Ints) -> tuple[int, int] | None:
+    """(batches of a pass, rows of the last one) where these are everybody's."""
+    if work.batch_size is None or (samples != samples[0]).any():
+        return None
+    batches = int(work.batches(samples[:1])[0])
+    # Not one: a stack of one client with one row goes another way through torch.
+    return batches, max(2, int(samples[0]) - (batches - 1) * work.batch_size)
 
 
 @dataclass(frozen=True)
@@ -115,3 +125,13 @@ def _plan(
         found = work.schedule.rates(clock, total)[:width]
         rates[alike, : len(found)] = found
     return Plan(members, index, filled, counts, rates, steps)
+
+
+def in_places(rows: Params, order: Sequence[Ints]) -> Params:
+    """Rows that came in some order, each in its place."""
+    places = order[0] if len(order) == 1 else np.concatenate(order)
+    if (places[1:] > places[:-1]).all():
+        return rows
+    out = np.empty_like(rows)
+    out[places] = rows
+    return out

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from gifair_ray.federation import Federation, Split
-from gifair_ray.learners._common import check_finite, own_models
-from gifair_ray.learners._plan import Plan, bucket, plans
+from gifair_ray.learners._common import check_finite, own_models, placed
+from gifair_ray.learners._plan import Plan, bucket, in_places, last_batch, plans
 from gifair_ray.learners._rows import Rows
 from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
 from gifair_ray.replies import Evaluated, Params, Trained
@@ -40,25 +40,6 @@ MODEL_BYTES = 1 << 20  # models in one stack of training: they stay in the proce
 
 def _padded(n: int) -> int:
     return -(-n // LANES) * LANES
-
-
-def _in_places(rows: Params, order: Sequence[Ints]) -> Params:
-    """Rows that came in some order, each in its place."""
-    places = order[0] if len(order) == 1 else np.concatenate(order)
-    if (places[1:] > places[:-1]).all():
-        return rows
-    out = np.empty_like(rows)
-    out[places] = rows
-    return out
-
-
-def _last_batch(work: Work, samples: Ints) -> tuple[int, int] | None:
-    """(batches of a pass, rows of the last one) where these are everybody's."""
-    if work.batch_size is None or (samples != samples[0]).any():
-        return None
-    batches = int(work.batches(samples[:1])[0])
-    # Not one: a stack of one client with one row goes another way through torch.
-    return batches, max(2, int(samples[0]) - (batches - 1) * work.batch_size)
 
 
 class DenseLearner:
@@ -100,7 +81,7 @@ class DenseLearner:
         self.layout = Layout(names, tuple(shapes), len(initial), self._dtype.name)
         model_bytes = sum(n * m for n, m in self._shapes) * self._dtype.itemsize
         self._most = max(1, MODEL_BYTES // model_bytes)
-        self._last = _last_batch(work, federation.population.train)
+        self._last = last_batch(work, federation.population.train)
         self._scratch: list[Tensor] = []
         self._inputs = torch.empty(0)
 
@@ -156,7 +137,7 @@ class DenseLearner:
 
     # Training
 
-    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+    def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         jobs = TrainJobs.of(jobs)
         sizes = self.rows.sizes(jobs.clients, "train")
         starts = self.rows.starts(jobs.clients, "train")
@@ -175,8 +156,8 @@ class DenseLearner:
             self._descend(theta, theta, plan, tilts, self._solver.pull, models[here])
             if personal is not None and own is not None and pull is not None:
                 self._descend(own[who], theta, plan, 0.0 * tilts, pull, personal[here])
-        models = _in_places(models, order)
-        personal = None if personal is None else _in_places(personal, order)
+        models = in_places(models, order)
+        personal = None if personal is None else in_places(personal, order)
         for results in (models,) if personal is None else (models, personal):
             check_finite(results, jobs, last_rates)
         local = received = np.full(len(jobs), np.nan)
@@ -186,7 +167,7 @@ class DenseLearner:
         if "received" in self._reports:
             received = self.evaluate(theta, jobs.clients, "train").loss
             check_finite(received, jobs, last_rates)
-        return Trained(models, local, received, personal)
+        return Trained(placed(models, out), local, received, personal)
 
     def _descend(
         self, start: Params, theta: Params, plan: Plan, tilts: Floats, mu: float, out: Params

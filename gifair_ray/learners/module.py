@@ -78,7 +78,6 @@ class ModuleLearner:
                     "such as a mask, with persistent=False"
                 )
             self._try_out()
-        self._away = torch.empty_like(self._flat.y[: self._flat.layout.trainable])
         self._shards: BoundedCache[Shard] = BoundedCache(cache_bytes)
         self.layout = self._flat.layout
 
@@ -86,7 +85,6 @@ class ModuleLearner:
         """Compute on this torch device from now on; to be called before anything is computed."""
         self._device = found(device)
         self._flat.move(self._device)
-        self._away = self._away.to(self._device)
         with own_generators(self._device):
             self._try_out()
 
@@ -120,8 +118,10 @@ class ModuleLearner:
     def initial(self) -> Params:
         return self._initial.copy()
 
-    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
-        models = np.empty((len(jobs), self.layout.size), dtype=self.layout.dtype)
+    def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
+        models = out
+        if models is None:
+            models = np.empty((len(jobs), self.layout.size), dtype=self.layout.dtype)
         pull = self._solver.personal_pull
         personal = None if pull is None else np.empty_like(models)
         local, received = np.full(len(jobs), math.nan), np.full(len(jobs), math.nan)
@@ -179,6 +179,7 @@ class ModuleLearner:
         flat.load(start)
         y = flat.y[: self.layout.trainable]
         anchor = torch.tensor(theta[: len(y)], device=self._device) if mu else y
+        away = torch.empty_like(y) if mu else y
         seed_generators(self._device, self._seed, "torch", job.client, job.ordinal)
         for step, eta in zip(order, rates, strict=True):
             rows = torch.from_numpy(step[step >= 0]).to(self._device)
@@ -190,8 +191,8 @@ class ModuleLearner:
             used = [(view, g) for view, g in zip(flat.views, found, strict=True) if g is not None]
             views, gradients = zip(*used, strict=True)
             if mu:
-                torch.sub(y, anchor, out=self._away)
-                y.add_(self._away, alpha=-eta * mu)
+                torch.sub(y, anchor, out=away)
+                y.add_(away, alpha=-eta * mu)
             torch._foreach_add_(views, gradients, alpha=-eta * m)
         return flat.collect(), rates[-1]
 

@@ -16,7 +16,7 @@ from gifair_ray import draws
 from gifair_ray.data.quadratic import QuadraticFederation
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Split
-from gifair_ray.learners._common import check_finite, own_models
+from gifair_ray.learners._common import check_finite, own_models, placed
 from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
 from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.solvers import Solver
@@ -71,7 +71,7 @@ class QuadraticLearner:
             total += g[:, j] * away[:, j]
         return np.asarray(0.5 * total, dtype=np.float64)
 
-    def train(self, theta: Params, jobs: Sequence[TrainJob]) -> Trained:
+    def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         jobs = TrainJobs.of(jobs)
         clients = jobs.clients
         everywhere = np.tile(theta, (len(jobs), 1))
@@ -87,7 +87,7 @@ class QuadraticLearner:
         if "received" in self._reports:
             received = self._losses(everywhere, clients)
             check_finite(received, jobs, last_rates)
-        return Trained(y, local, received, personal)
+        return Trained(placed(y, out), local, received, personal)
 
     def _descend(
         self, start: Params, theta: Params, jobs: TrainJobs, tilt: Floats, mu: float
