@@ -5,6 +5,7 @@ Run as `python -m gifair_ray.actors.bench` by `gifair_ray.bench.run`.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ def _engine(arm: dict[str, Any]) -> None:
 
 def _pool(arm: dict[str, Any]) -> None:
     # As Ray itself starts, with nothing of ours.
-    ray.init(address="local", num_cpus=arm["workers"], log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=arm["workers"], log_to_driver=False, logging_level=logging.ERROR)
     idle: Any = ray.remote(_Idle)
     actors = [idle.options(num_cpus=1).remote() for _ in range(arm["workers"])]
     wait([actor.ready.remote() for actor in actors])

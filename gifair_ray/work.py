@@ -81,19 +81,27 @@ class Work(Frozen):
             order = np.where(rows < samples[:, None], rows, -1)
             return np.repeat(order[:, None], steps, axis=1)
         per_pass = int(self.batches(samples[:1])[0])
-        column = np.arange(per_pass * self.batch_size)
+        width, most = per_pass * self.batch_size, int(samples.max())
+        column = np.arange(most)
         passes = np.arange(-(-steps // per_pass))[:, None]
         who = (clients[:, None, None], ordinals[:, None, None])
         # The row's number takes the place of a priority's last bits: sorting such keys is several
         # times as quick as finding the order that would sort them.
-        places = np.uint64((1 << len(column).bit_length()) - 1)
+        places = np.uint64((1 << width.bit_length()) - 1)
         keys = draws.bits(seed, "shuffle", *who, passes, column)
         keys &= ~places
         keys |= column.astype(np.uint64)
-        absent = column >= samples[:, None, None]
-        np.copyto(keys, LAST, where=absent)  # what is not there comes last
+        ragged = bool((samples != most).any())
+        if ragged:
+            absent = column >= samples[:, None, None]
+            np.copyto(keys, LAST, where=absent)  # what is not there comes last
         keys.sort(axis=2)
         keys &= places
         order = keys.view(np.int64)
-        np.copyto(order, -1, where=absent)
+        if ragged:
+            np.copyto(order, -1, where=absent)
+        if most < width:
+            filled = np.full((*order.shape[:2], width), -1, dtype=np.int64)
+            filled[:, :, :most] = order
+            order = filled
         return order.reshape(len(clients), -1, self.batch_size)[:, :steps]

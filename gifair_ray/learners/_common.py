@@ -19,9 +19,12 @@ CACHE_BYTES = 192 << 20
 
 
 def check_finite(
-    results: npt.NDArray[np.floating], jobs: Sequence[TrainJob], last_rates: npt.NDArray[np.float64]
+    results: npt.NDArray[np.floating], jobs: Sequence[TrainJob], last_rate: Callable[[int], float]
 ) -> None:
-    """Raise Diverged for the first job with a NaN or an infinite value in its row."""
+    """Raise Diverged for the first job with a NaN or an infinite value in its row.
+
+    `last_rate` tells η of a job's last step.
+    """
     if np.isfinite(results.sum()):  # whatever is not finite makes the sum so; this is quicker
         return
     finite = np.isfinite(results).reshape(len(jobs), -1).all(axis=1)
@@ -29,7 +32,7 @@ def check_finite(
         job = jobs[bad]
         raise Diverged(
             f"client {job.client} diverged to NaN or infinity in its dispatch {job.ordinal} "
-            f"(model version {job.message.version}, learning rate {last_rates[bad]:.4g}, "
+            f"(model version {job.message.version}, learning rate {last_rate(bad):.4g}, "
             f"multiplier {1 + job.message.tilt:.4g}); lower work.schedule.lr or do fewer steps"
         )
 

@@ -38,22 +38,25 @@ class Plan:
     """Steps of clients that train as one stack; those with most steps come first.
 
     `members` are their places among the jobs. `index` (clients, steps, rows) says which rows of
-    all data a step uses, 0 where a batch is short; it has one step where all use the same rows.
-    `filled` says where there is one, and `counts` (clients, steps) how many a batch has. `rates`
-    are learning rates; `steps` counts each client's.
+    all data a step uses, 0 where it is `absent`; it has one step where all use the same rows.
+    `counts` (clients, steps) says how many a batch has, and `rates` with which learning rate; where
+    all are alike there is one row for them. `steps` counts each client's.
     """
 
     members: Ints
     index: Ints
-    filled: npt.NDArray[np.bool_]
-    counts: Floats
+    absent: npt.NDArray[np.bool_]
+    counts: Ints
     rates: Floats
     steps: Ints
 
-    @property
-    def last_rates(self) -> Floats:
-        """η of each client's last step."""
-        return np.asarray(self.rates[np.arange(len(self.steps)), self.steps - 1])
+
+def last_rate(made: Sequence[Plan], place: int) -> float:
+    """η of the last step of a job, in one of these plans."""
+    for plan in made:
+        for at in np.flatnonzero(plan.members == place).tolist():
+            return float(plan.rates[at if len(plan.rates) > 1 else 0, plan.steps[at] - 1])
+    raise KeyError(place)
 
 
 def plans(
@@ -68,7 +71,8 @@ def plans(
         for at in range(0, len(members), most):
             some = members[at : at + most]
             order = _order(work, seed, jobs, samples, some, n, int(steps[some[0]]))
-            yield _plan(work, jobs, some, order, starts[some], steps[some], totals[some])
+            ragged = _differ(samples[some])
+            yield _plan(work, jobs, some, order, starts[some], steps[some], totals[some], ragged)
 
 
 def _differ(values: npt.NDArray[Any]) -> bool:
@@ -107,24 +111,31 @@ def _order(
 
 
 def _plan(
-    work: Work, jobs: TrainJobs, members: Ints, order: Ints, starts: Ints, steps: Ints, totals: Ints
+    work: Work,
+    jobs: TrainJobs,
+    members: Ints,
+    order: Ints,
+    starts: Ints,
+    steps: Ints,
+    totals: Ints,
+    ragged: bool,
 ) -> Plan:
-    filled = order >= 0
-    index = np.where(filled, order + starts[:, None, None], 0)
-    # `sum` takes long where rows are short and many.
-    counts = np.maximum(np.einsum("ijk->ij", filled.astype(np.float64)), 1.0)
+    absent = order < 0
+    index = order + starts[:, None, None]
+    np.copyto(index, 0, where=absent)
+    some = absent if ragged else absent[:1]  # all are alike
+    counts = np.maximum(order.shape[2] - np.add.reduce(some, axis=2), 1)
     width = int(steps[0])
     clocks = jobs.clocks[members]
     if not _differ(clocks) and not _differ(totals):
         found = work.schedule.rates(float(clocks[0]), int(totals[0]))[:width]
-        rates = np.broadcast_to(found, (len(members), width))
-        return Plan(members, index, filled, counts, rates, steps)
+        return Plan(members, index, absent, counts, found[None], steps)
     rates = np.zeros((len(members), width))
     for clock, total in set(zip(clocks.tolist(), totals.tolist(), strict=True)):
         alike = (clocks == clock) & (totals == total)
         found = work.schedule.rates(clock, total)[:width]
         rates[alike, : len(found)] = found
-    return Plan(members, index, filled, counts, rates, steps)
+    return Plan(members, index, absent, counts, rates, steps)
 
 
 def in_places(rows: Params, order: Sequence[Ints]) -> Params:

@@ -14,6 +14,7 @@ their number of steps: those that are done fall off its end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from gifair_ray.federation import Federation, Split
 from gifair_ray.learners._common import check_finite, own_models, placed
-from gifair_ray.learners._plan import Plan, bucket, in_places, last_batch, plans
+from gifair_ray.learners._plan import Plan, bucket, in_places, last_batch, last_rate, plans
 from gifair_ray.learners._rows import Rows
 from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
 from gifair_ray.replies import Evaluated, Params, Trained
@@ -84,6 +85,7 @@ class DenseLearner:
         self._last = last_batch(work, federation.population.train)
         self._scratch: list[Tensor] = []
         self._inputs = torch.empty(0)
+        self._minus_one = torch.empty(0, 0, 1)
 
     def initial(self) -> Params:
         return self._initial.copy()
@@ -145,48 +147,52 @@ class DenseLearner:
         pull = self._solver.personal_pull
         own = None if pull is None else own_models(jobs, self._initial)
         personal = None if own is None else np.empty_like(models)
-        last_rates, order, at = np.empty(len(jobs)), [], 0
+        made, at = list[Plan](), 0
         for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most):
             who = plan.members
             here = slice(at, at + len(who))
-            order.append(who)
+            made.append(plan)
             at = here.stop
-            last_rates[who] = plan.last_rates
             tilts = jobs.tilts[who]
             self._descend(theta, theta, plan, tilts, self._solver.pull, models[here])
             if personal is not None and own is not None and pull is not None:
                 self._descend(own[who], theta, plan, 0.0 * tilts, pull, personal[here])
+        order, eta = [plan.members for plan in made], partial(last_rate, made)
         models = in_places(models, order)
         personal = None if personal is None else in_places(personal, order)
         for results in (models,) if personal is None else (models, personal):
-            check_finite(results, jobs, last_rates)
+            check_finite(results, jobs, eta)
         local = received = np.full(len(jobs), np.nan)
         if "local" in self._reports:
             local = self.evaluate(models, jobs.clients, "train").loss
-            check_finite(local, jobs, last_rates)
+            check_finite(local, jobs, eta)
         if "received" in self._reports:
             received = self.evaluate(theta, jobs.clients, "train").loss
-            check_finite(received, jobs, last_rates)
+            check_finite(received, jobs, eta)
         return Trained(placed(models, out), local, received, personal)
 
     def _descend(
         self, start: Params, theta: Params, plan: Plan, tilts: Floats, mu: float, out: Params
     ) -> None:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
-        clients, width = plan.rates.shape
+        clients, width = len(plan.members), plan.rates.shape[1]
         whole = stack = self._copies(self._stack(start), clients)
         strength = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
         scale = strength.astype(self._dtype)[:, :, None]
         if self._widths:  # a row that is absent is 0, but a hidden layer adds its constant
-            scale = plan.filled * scale
+            scale = ~plan.absent * scale
         scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
         rows = plan.index.shape[2]
-        minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
-        active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()  # how many do a step
+        if self._minus_one.shape[0] < clients or self._minus_one.shape[1] < rows:
+            self._minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
+        active = [clients] * width  # how many do a step
+        if plan.steps[-1] < width:
+            active = np.searchsorted(-plan.steps, -np.arange(width)).tolist()
         anchor = self._stack(theta) if mu else []
         pulls = None
         if mu:
-            pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))[:, :, None, None]  # η μ
+            pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))  # η μ
+            pulls = pulls[:, :, None, None].expand(clients, width, 1, 1)
         for a, scale_i, (X, y), i in zip(
             active, scales, self._batches(plan, active), range(width), strict=True
         ):
@@ -198,7 +204,7 @@ class DenseLearner:
                 scale_i = scale_i[:, : X.shape[1]]
             H, Z = self._forward(X, stack)
             G = torch.softmax(Z[-1], 2)
-            G.scatter_add_(2, y, minus_one).mul_(scale_i)
+            G.scatter_add_(2, y, self._minus_one).mul_(scale_i)
             pull = [] if pulls is None else [(theta_l, pulls[:a, i]) for theta_l in anchor]
             self._step(stack, H, Z, G, pull)
         self._flatten(whole, out)
@@ -218,8 +224,8 @@ class DenseLearner:
             if end == ends:
                 heights[-1] = min(last, rows)
             chosen = index[:a, at:end].reshape(a, -1)[:, : sum(heights)].reshape(-1)
-            X = self._gathered(chosen).view(a, -1, wide).split(heights, 1)
-            y = self.rows.y.index_select(0, chosen).view(a, -1, 1).split(heights, 1)
+            X = self._gathered(chosen).view(a, -1, wide).split_with_sizes(heights, 1)
+            y = self.rows.y.index_select(0, chosen).view(a, -1, 1).split_with_sizes(heights, 1)
             yield from repeat((X[0], y[0]), len(active)) if stored == 1 else zip(X, y, strict=True)
             at = end
 

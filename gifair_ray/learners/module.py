@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,7 @@ class ModuleLearner:
         called: str = "the model",
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
+        self._factory, self._dtype = factory, dtype
         self._federation, self._work, self._seed = federation, work, seed
         self._solver, self._reports, self._called = solver, reports, called
         self._device = CPU
@@ -71,8 +73,7 @@ class ModuleLearner:
             self._module = factory()
             self._flat = Flat(self._module, dtype, called)
             self._input_dtype = torch.int64 if federation.task.tokens else self._flat.y.dtype
-            self._initial: Params = self._flat.y.numpy().copy()
-            if not np.isfinite(self._initial).all():
+            if not np.isfinite(self._flat.y.numpy()).all():
                 raise BadInput(
                     f"{called} starts with values that are not finite; register constant buffers, "
                     "such as a mask, with persistent=False"
@@ -116,7 +117,16 @@ class ModuleLearner:
             raise BadInput(f"{called} gives scores that do not depend on its trained parameters")
 
     def initial(self) -> Params:
-        return self._initial.copy()
+        # Made anew, so that nobody keeps a large model which is asked for once.
+        with own_generators(CPU):
+            seed_generators(CPU, self._seed, "model")
+            found: Params = Flat(self._factory(), self._dtype, self._called).y.numpy()
+        return found
+
+    @cached_property
+    def _initial(self) -> Params:
+        """For solvers whose clients start from it."""
+        return self.initial()
 
     def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         models = out
@@ -136,12 +146,12 @@ class ModuleLearner:
                 if personal is not None and pull is not None:
                     v = self._initial if job.personal is None else job.personal
                     personal[i], _ = self._descend(v, theta, job, 1.0, pull)
-                    check_finite(personal[i], [job], np.array([last_rate]))
+                    check_finite(personal[i], [job], [last_rate].__getitem__)
                 if "local" in self._reports:
                     local[i], _ = self._measure(models[i], job.client, "train")
                     reported.append(local[i])
                 for values in (models[i], np.array(reported)):
-                    check_finite(values, [job], np.array([last_rate]))
+                    check_finite(values, [job], [last_rate].__getitem__)
         return Trained(models, local, received, personal)
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:

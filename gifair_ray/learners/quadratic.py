@@ -83,10 +83,10 @@ class QuadraticLearner:
         local = received = np.full(len(jobs), np.nan)
         if "local" in self._reports:
             local = self._losses(y, clients)
-            check_finite(local, jobs, last_rates)
+            check_finite(local, jobs, last_rates.__getitem__)
         if "received" in self._reports:
             received = self._losses(everywhere, clients)
-            check_finite(received, jobs, last_rates)
+            check_finite(received, jobs, last_rates.__getitem__)
         return Trained(placed(y, out), local, received, personal)
 
     def _descend(
@@ -113,7 +113,7 @@ class QuadraticLearner:
             if mu:
                 step += pull[:, i] * (y - theta)
             y -= step
-        check_finite(y, jobs, rates[:, -1])
+        check_finite(y, jobs, rates[:, -1].__getitem__)
         return y, rates[:, -1]
 
     def evaluate(self, models: Params, clients: npt.NDArray[np.int64], split: Split) -> Evaluated:
