@@ -119,17 +119,15 @@ class LocalBackend:
                 self._version_of.update(dict.fromkeys(job.ids.tolist(), job.version))
 
     def collect(self, ids: Sequence[int]) -> Results:
-        for job_id in ids:
-            if job_id in self._evaluations:
-                self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
-            elif job_id not in self._done:
-                version = self._version_of[job_id]
-                jobs = TrainJobs.joined(self._waiting.pop(version))
-                done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
-                numbers = jobs.ids.tolist()
-                self._done.update(dict.fromkeys(numbers, done))
-                for number in numbers:
-                    del self._version_of[number]
+        for job_id in (i for i in ids if i in self._evaluations):
+            self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
+        for version in {self._version_of[i] for i in ids if i not in self._done}:
+            jobs = TrainJobs.joined(self._waiting.pop(version))
+            done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
+            numbers = jobs.ids.tolist()
+            self._done.update(dict.fromkeys(numbers, done))
+            for number in numbers:
+                del self._version_of[number]
         return Results(dict(zip(ids, map(self._done.pop, ids), strict=True)))
 
     def _evaluate(self, job: EvaluateJob) -> Evaluated:

@@ -8,13 +8,14 @@ as a segment that is still being written, is ignored.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -73,24 +74,45 @@ class Written:
     segments: int = 0
     checksum: str = ""
 
+    def hash(self) -> Any:
+        """Of what is there, for another segment to be added."""
+        return hashlib.blake2b(self.checksum.encode(), digest_size=16)
+
     def then(self, data: Any) -> Written:
         """With one more segment."""
-        h = hashlib.blake2b(self.checksum.encode(), digest_size=16)
+        h = self.hash()
         h.update(data)
         return Written(self.segments + 1, h.hexdigest())
+
+
+class _Checked(io.RawIOBase):
+    """A file that is written column by column, and its checksum with it: never all in memory."""
+
+    def __init__(self, file: IO[bytes], before: Written) -> None:
+        self._file, self._before, self._hash = file, before, before.hash()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    @property
+    def written(self) -> Written:
+        """What is on disk with this segment."""
+        return Written(self._before.segments + 1, self._hash.hexdigest())
 
 
 def write_segment(folder: Path, name: str, written: Written, rows: pa.Table) -> Written:
     """Add a segment to a table: complete under its name, or not there."""
     path = _segment(folder, name, written.segments)
     path.parent.mkdir(parents=True, exist_ok=True)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data = sink.getvalue()
     with writing(path) as file:
-        file.write(data)
-    return written.then(data)
+        sink = _Checked(file, written)
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+    return sink.written
 
 
 def check_segments(folder: Path, name: str, written: Written) -> None:

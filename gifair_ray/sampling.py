@@ -9,6 +9,7 @@ online, the slots that are left go by priorities, which every client has of its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 Online = Callable[[Ints], npt.NDArray[np.bool_]]
 
 MOST_SHARES = 200  # clients for which `slot_shares` integrates
+TOGETHER = 4096  # numbers of several draws that are made in one call
 PATIENCE = 16  # blocks of candidates; after those we look at everybody
 
 
@@ -125,7 +127,7 @@ class Sampling(Frozen):
         chosen: list[int] = []
         size = 2 * m + 16
         for block in range(PATIENCE):
-            u = draws.uniform(seed, "sampling", index, np.arange(size) + block * size)
+            u = _draw(seed, index, size) if block == 0 else _sequence(seed, index, size, block)
             if self.by_share:
                 candidates = _places(u, cumulative)
             else:
@@ -169,6 +171,24 @@ class Sampling(Frozen):
         rates = np.maximum(np.diff(cumulative, prepend=0.0)[there], 1e-18)
         races = (draws.uniform(seed, "sampling/race", index, slot, there) for slot in left)
         return [int(there[np.argmin(-np.log1p(-u) / rates)]) for u in races]
+
+
+def _sequence(seed: int, indices: int | Ints, size: int, block: int) -> Floats:
+    return draws.uniform(seed, "sampling", indices, np.arange(size) + block * size)
+
+
+def _draw(seed: int, index: int, size: int) -> Floats:
+    """The first block of a draw, which is made with those of the draws that follow it."""
+    together = max(1, TOGETHER // size)
+    first = index - index % together
+    return np.asarray(_draws(seed, first, together, size)[index - first])
+
+
+@lru_cache(maxsize=64)
+def _draws(seed: int, first: int, n: int, size: int) -> Floats:
+    found = _sequence(seed, np.arange(first, first + n)[:, None], size, 0)
+    found.setflags(write=False)
+    return found
 
 
 def _places(u: Floats, cumulative: Floats) -> Ints:
