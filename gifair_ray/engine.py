@@ -154,8 +154,10 @@ class Engine:
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
         versions = Counter(map(attrgetter("version"), map(self._jobs.pop, needs)))
-        self._needed -= versions  # keeps what is positive
-        for version in versions:
+        for version, n in versions.items():
+            self._needed[version] -= n
+            if not self._needed[version]:
+                del self._needed[version]
             self._retire(version)
         return results
 

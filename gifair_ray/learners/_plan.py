@@ -146,3 +146,13 @@ def in_places(rows: Params, order: Sequence[Ints]) -> Params:
     out = np.empty_like(rows)
     out[places] = rows
     return out
+
+
+def evaluations(sizes: Ints, most_rows: int) -> Iterator[tuple[int, Ints]]:
+    """(padded rows, places) of clients that are evaluated as one stack, of so many rows at most."""
+    rows = np.where(sizes > 0, bucket(sizes), 0)
+    for n in np.unique(rows[rows > 0]).tolist():
+        members = np.flatnonzero(rows == n)
+        together = max(1, most_rows // n)
+        for at in range(0, len(members), together):
+            yield n, members[at : at + together]

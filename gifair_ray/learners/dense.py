@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gifair_ray.federation import Federation, Split
 from gifair_ray.learners._common import check_finite, own_models, placed
-from gifair_ray.learners._plan import Plan, bucket, in_places, last_batch, last_rate, plans
+from gifair_ray.learners._plan import Plan, evaluations, in_places, last_batch, last_rate, plans
 from gifair_ray.learners._rows import Rows
 from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
 from gifair_ray.replies import Evaluated, Params, Trained
@@ -202,9 +202,11 @@ class DenseLearner:
                 X, y, scale_i = X[:a], y[:a], scale_i[:a]
             if scale_i.shape[1] > X.shape[1]:
                 scale_i = scale_i[:, : X.shape[1]]
-            H, Z = self._forward(X, stack)
-            G = torch.softmax(Z[-1], 2)
-            G.scatter_add_(2, y, self._minus_one).mul_(scale_i)
+            H, Z = self._forward(X, stack) if self._widths else ([X], [torch.bmm(X, stack[0])])
+            G = torch.softmax(Z[-1], 2).scatter_add_(2, y, self._minus_one).mul_(scale_i)
+            if pulls is None and not self._widths:  # softmax regression: no layer to go back to
+                stack[0].baddbmm_(X.transpose(1, 2), G, alpha=-1.0)
+                continue
             pull = [] if pulls is None else [(theta_l, pulls[:a, i]) for theta_l in anchor]
             self._step(stack, H, Z, G, pull)
         self._flatten(whole, out)
@@ -264,21 +266,13 @@ class DenseLearner:
 
     # Evaluation
 
-    def _stacks(self, clients: Ints, sizes: Ints) -> Iterator[tuple[int, Ints]]:
-        """Positions of clients that are evaluated together, by padded rows and within bounds."""
-        rows = np.where(sizes > 0, bucket(sizes), 0)
-        for n in np.unique(rows[rows > 0]).tolist():
-            members = np.flatnonzero(rows == n)
-            most = max(1, STACK_BYTES // (n * self._shapes[0][0] * self._dtype.itemsize))
-            for at in range(0, len(members), most):
-                yield n, members[at : at + most]
-
     def evaluate(self, models: Params, clients: Ints, split: Split) -> Evaluated:
         loss = np.full(len(clients), np.nan)
         correct = np.zeros(len(clients), dtype=np.int64)
         sizes = self.rows.sizes(clients, split)
         shared = [A.squeeze(0) for A in self._stack(models)] if models.ndim == 1 else None
-        for rows, members in self._stacks(clients, sizes):
+        row_bytes = self._shapes[0][0] * self._dtype.itemsize
+        for rows, members in evaluations(sizes, STACK_BYTES // row_bytes):
             column, n = np.arange(rows), sizes[members, None]
             starts = self.rows.starts(clients[members], split)[:, None]
             samples = np.where(column < n, starts + column, 0)
