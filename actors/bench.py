@@ -44,7 +44,9 @@ def _engine(arm: dict[str, Any]) -> None:
 
 def _pool(arm: dict[str, Any]) -> None:
     # As Ray itself starts, with nothing of ours.
-    ray.init(address="local", num_cpus=arm["workers"], log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        address="local", num_cpus=arm["workers"], log_to_driver=False, logging_level=logging.ERROR
+    )
     idle: Any = ray.remote(_Idle)
     actors = [idle.options(num_cpus=1).remote() for _ in range(arm["workers"])]
     wait([actor.ready.remote() for actor in actors])

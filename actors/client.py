@@ -81,10 +81,11 @@ class ClientActor:
 
     def hello(self, spec: RunSpec) -> Hello:
         """The population, the model's layout and the initial model; and what this worker is."""
-        if spec.run not in self._runs:
-            self._build(spec)
-        _, federation, learner = self._runs[spec.run]
-        described = Description(federation.population, learner.layout, learner.initial())
+        with self._one_at_a_time:  # work that was given up may still be under way
+            if spec.run not in self._runs:
+                self._build(spec)
+            _, federation, learner = self._runs[spec.run]
+            described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
         mine = Credentials.mine(federation.population.fingerprint(), spec.device)
         self._listener = self._listener or listener(self._over_a_line)
@@ -118,9 +119,9 @@ class ClientActor:
     def _over_a_line(
         self, run: str, sent: Sent, memory: mmap.mmap | None, places: Places
     ) -> Result:
+        one_torch_thread()  # of every thread that computes
         if memory is None or places == NOWHERE:
             return self.train(run, sent)
-        one_torch_thread()  # of every thread that computes
         rows, (start, first) = Rows(memory, self._runs[run][2].layout), places
         theta = rows.at(start, 1)[0]
         theta.setflags(write=False)

@@ -191,6 +191,8 @@ class Crew:
             return  # it is known
         self.losses.append(f"client actor {place}: {_first_line(error)}")
         self._down.add(place)
+        if (line := self._lines.pop(place, None)) is not None:
+            line.close()
         _kill(actor)  # it may only have been out of reach
         self._start(place, 1)
 

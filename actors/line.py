@@ -46,12 +46,13 @@ class Listener:
         threading.Thread(target=self._accept, name="lines", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            line, _ = self._socket.accept()
-            if _user(line) == os.getuid():
-                threading.Thread(target=self._serve, args=(line,), daemon=True).start()
-            else:
-                line.close()
+        with self._socket:  # nobody shall wait for one who does not listen
+            while True:
+                line, _ = self._socket.accept()
+                if _user(line) == os.getuid():
+                    threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+                else:
+                    line.close()
 
     def _serve(self, line: socket.socket) -> None:
         memory: mmap.mmap | None = None
@@ -60,13 +61,16 @@ class Listener:
                 header, descriptors = _header(line)
                 version, *lengths, start, first = _CALL.unpack(header)
                 if version == _PAD:
+                    if not descriptors:
+                        raise ConnectionError("a pad could not be passed on")
                     memory = mmap.mmap(descriptors[0], 0)
                     os.close(descriptors[0])
                     continue
-                run, *sent = (None if n < 0 else _exactly(line, n) for n in lengths)
+                run = _exactly(line, lengths[0])
+                sent = [None if n < 0 else _exactly(line, n) for n in lengths[1:]]
                 try:
-                    named = str(run or b"", "utf-8")
-                    reply = self._answer(named, [version, *sent], memory, (start, first))
+                    called = str(run, "utf-8")
+                    reply = self._answer(called, [version, *sent], memory, (start, first))
                     models, losses, own, seconds = reply
                 except Exception:  # it is asked for again, and raised then
                     line.sendall(_REPLY.pack(0.0, _FAILED, 0, 0))
@@ -79,8 +83,8 @@ class Listener:
 class Call:
     """A call that was made over a line."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, line: Line, places: Places) -> None:
+        self._line, self.places = line, places
         self.answered, self.answer = False, None  # type: tuple[bool, Sent | None]
 
     def reply(self) -> Sent | None:
@@ -119,9 +123,11 @@ class Line:
         """Show the other end a pad, which calls may refer to from now on."""
         if self._shared is not pad:
             message = _CALL.pack(_PAD, *[0] * 4, *NOWHERE)
-            with contextlib.suppress(OSError):
+            try:
                 sent = socket.send_fds(self._socket, [message], [pad.descriptor])
                 self._socket.sendall(message[sent:])
+            except OSError:  # no replies will come to what is called from now on
+                self._gone = True
             self._shared = pad
 
     def call(self, run: str, sent: Sent, places: Places = NOWHERE) -> Call:
@@ -130,11 +136,13 @@ class Line:
         parts = [run.encode(), *parts]
         lengths = (-1 if part is None else len(part) for part in parts)
         self._short = places != NOWHERE
-        call = Call(self)
+        call = Call(self, places)
         self._waiting.append(call)
-        with contextlib.suppress(OSError):  # the reply will not come
+        try:
             header = _CALL.pack(version, *lengths, *places)
             _send(self._socket, [header, *(part or b"" for part in parts)])
+        except OSError:  # the reply will not come
+            self._gone = True
         return call
 
     def receive(self) -> None:

@@ -7,6 +7,7 @@ that has it, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import weakref
@@ -45,8 +46,12 @@ class Pad(Rows):
     def __init__(self, layout: Layout) -> None:
         rows, stride = _rows(layout), _stride(layout)
         self.descriptor = os.memfd_create("gifair-pad")
-        os.ftruncate(self.descriptor, rows * stride)
-        super().__init__(mmap.mmap(self.descriptor, rows * stride), layout)
+        try:
+            os.ftruncate(self.descriptor, rows * stride)
+            super().__init__(mmap.mmap(self.descriptor, rows * stride), layout)
+        except OSError:
+            os.close(self.descriptor)
+            raise
         self._free = [True] * rows
 
     def take(self, n: int) -> int | None:
@@ -75,8 +80,10 @@ class Pad(Rows):
 
 def pad_for(layout: Layout) -> Pad | None:
     """A pad, where there is such memory (Linux) and models are not too large for it."""
-    has_any = hasattr(os, "memfd_create") and _rows(layout) >= FEWEST
-    return Pad(layout) if has_any else None
+    if hasattr(os, "memfd_create") and _rows(layout) >= FEWEST:
+        with contextlib.suppress(OSError):  # no such memory for us: Ray's store will do
+            return Pad(layout)
+    return None
 
 
 def _stride(layout: Layout) -> int:

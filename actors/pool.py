@@ -38,16 +38,17 @@ ASSUMED = 1e9  # parameters × samples that are trained on in a second
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Jobs that were sent together; and the rows of the pad that they were given, last of all."""
+    """Jobs that were sent together."""
 
     task: Task
     jobs: TrainJobs
-    rows: list[int]
 
 
 @dataclass(slots=True)
 class _Version:
-    """A model where workers can have it: on the pad, or else in Ray's store if it is large."""
+    """A model where workers can have it: on the pad for calls over lines, in Ray's store for those
+    through Ray. A small one goes along with every call instead.
+    """
 
     theta: Params
     row: int = -1
@@ -131,13 +132,12 @@ class RayBackend:
             before = float(costs[at - 1]) if at else 0.0
             end = min(len(jobs), 1 + int(np.searchsorted(costs, before + longest)))
             chunk, cost = jobs[at:end], float(costs[end - 1]) - before
-            rows: list[int] = []
-            sent = _Chunk(self._training(chunk, cost, rows), chunk, rows)
+            sent = _Chunk(self._training(chunk, cost), chunk)
             self._send(sent.task, actor)
             self._chunks.update(dict.fromkeys(chunk.ids.tolist(), sent))
             at = end
 
-    def _training(self, jobs: TrainJobs, cost: float, rows: list[int]) -> Task:
+    def _training(self, jobs: TrainJobs, cost: float) -> Task:
         model = self._models[jobs.version]
         sent = pack(jobs, model.theta if model.small else None)
 
@@ -153,9 +153,9 @@ class RayBackend:
         def on_pad(line: Line) -> Call | None:
             if self._pad is None or not line.takes(short=True):
                 return None
+            # If no reply comes they are never given back: who knows who writes there.
             if (first := self._pad.take(len(jobs))) is None:
                 return None
-            rows.append(first)  # and it is never given back if no reply comes: who knows who writes
             line.share(self._pad)
             return line.call(self._run, sent, (model.row, first))
 
@@ -246,7 +246,8 @@ class RayBackend:
 
     def _lent(self, chunk: _Chunk) -> Params:
         assert self._pad is not None
-        return self._pad.lent(chunk.rows[-1], len(chunk.jobs))
+        call: Call = chunk.task.call
+        return self._pad.lent(call.places[1], len(chunk.jobs))
 
     def _learn_pace(self, pace: float) -> None:
         # The quickest of late: a call may have waited for data to be made, or for the processor.

@@ -36,6 +36,7 @@ class ServerActor:
         """Let the client actors see the run; what it will need."""
         if self._crew is None:
             raise RuntimeError("there are no client actors")
+        self._release()  # of a run that was prepared and refused
         if spec.faults is None:
             self._backend = RayBackend(spec, self._crew, clients_per_actor)
         else:

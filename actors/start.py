@@ -101,10 +101,9 @@ def start_ray(workers: int | None) -> None:
     finally:
         for name in added:
             del os.environ[name]
-    node = getattr(ray._private.worker, "_global_node", None)
     for stop in UNWATCHED:
         with contextlib.suppress(Exception):  # no option of ray.init leaves them out
-            getattr(node, stop)(check_alive=False)
+            getattr(ray._private.worker._global_node, stop)(check_alive=False)
 
 
 def _check_address(address: str) -> None:

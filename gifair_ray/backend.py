@@ -121,7 +121,7 @@ class LocalBackend:
     def collect(self, ids: Sequence[int]) -> Results:
         for job_id in (i for i in ids if i in self._evaluations):
             self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
-        for version in {self._version_of[i] for i in ids if i not in self._done}:
+        for version in dict.fromkeys(self._version_of[i] for i in ids if i not in self._done):
             jobs = TrainJobs.joined(self._waiting.pop(version))
             done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
             numbers = jobs.ids.tolist()

@@ -82,6 +82,10 @@ class Written:
         """With one more segment."""
         h = self.hash()
         h.update(data)
+        return self.added(h)
+
+    def added(self, h: Any) -> Written:
+        """With one more segment, of which the hash was taken."""
         return Written(self.segments + 1, h.hexdigest())
 
 
@@ -101,7 +105,7 @@ class _Checked(io.RawIOBase):
     @property
     def written(self) -> Written:
         """What is on disk with this segment."""
-        return Written(self._before.segments + 1, self._hash.hexdigest())
+        return self._before.added(self._hash)
 
 
 def write_segment(folder: Path, name: str, written: Written, rows: pa.Table) -> Written:

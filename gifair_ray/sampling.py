@@ -127,7 +127,8 @@ class Sampling(Frozen):
         chosen: list[int] = []
         size = 2 * m + 16
         for block in range(PATIENCE):
-            u = _draw(seed, index, size) if block == 0 else _sequence(seed, index, size, block)
+            ahead = block == 0 and m == self.cohort and 2 * size <= TOGETHER
+            u = _draw(seed, index, size) if ahead else _sequence(seed, index, size, block)
             if self.by_share:
                 candidates = _places(u, cumulative)
             else:
@@ -179,7 +180,7 @@ def _sequence(seed: int, indices: int | Ints, size: int, block: int) -> Floats:
 
 def _draw(seed: int, index: int, size: int) -> Floats:
     """The first block of a draw, which is made with those of the draws that follow it."""
-    together = max(1, TOGETHER // size)
+    together = TOGETHER // size
     first = index - index % together
     return np.asarray(_draws(seed, first, together, size)[index - first])
 

@@ -157,7 +157,9 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
         there = RayBackend(spec, crew, None)
         for backend in (here, there):
             backend.publish(0, here.describe().initial)
-            backend.submit([one, two])  # a line has one call at a time: the second is Ray's
+            backend.submit(
+                [one, two]
+            )  # a long reply has the line for itself: the second call is Ray's
         kinds = [isinstance(there._chunks[number].task.call, Call) for number in (0, 4)]
         assert kinds == [True, False]
         ids = list(range(8))
@@ -208,6 +210,42 @@ def test_large_models_go_over_a_pad_whose_rows_come_back():
             assert there._pad.take(1) == 0  # all rows are free again
             there._pad.lent(0, 1)
         there.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_on_this_machine")
+def test_a_run_is_not_begun_while_work_that_was_given_up_goes_on():
+    """Both would draw from torch's generator, which a process has one of."""
+    from gifair_ray.actors.client import ClientActor, RunSpec
+    from gifair_ray.scenario import parse
+
+    class Lock:
+        held = False
+
+        def __enter__(self):
+            self.held = True
+
+        def __exit__(self, *_):
+            self.held = False
+
+    scenario = parse(
+        {
+            "data": {"source": "synthetic", "clients": 2, "samples": 20},
+            "model": {"kind": "mlp", "hidden": [3]},
+            "work": {"steps": 1},
+            "stop": {"rounds": 1},
+        }
+    )
+    actor, lock, seen = ClientActor(), Lock(), []
+    actor._one_at_a_time, build = lock, actor._build
+    actor._build = lambda spec: (seen.append(lock.held), build(spec))
+    spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
+    first = actor.hello(spec).described.initial
+    _, _, learner = actor._runs[spec.run]
+    initial = learner.initial
+    learner.initial = lambda: (seen.append(lock.held), initial())[1]
+    assert np.array_equal(actor.hello(spec).described.initial, first)
+    assert seen == [True, True]
 
 
 @pytest.mark.ray

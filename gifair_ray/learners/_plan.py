@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,14 @@ def last_batch(work: Work, samples: Ints) -> tuple[int, int] | None:
     return batches, max(2, int(samples[0]) - (batches - 1) * work.batch_size)
 
 
+class Outline(NamedTuple):
+    """What there is to know of a plan when its steps are done."""
+
+    members: Ints
+    rates: Floats
+    steps: Ints
+
+
 @dataclass(frozen=True)
 class Plan:
     """Steps of clients that train as one stack; those with most steps come first.
@@ -50,12 +58,17 @@ class Plan:
     rates: Floats
     steps: Ints
 
+    @property
+    def outline(self) -> Outline:
+        """Without the rows, which take much room."""
+        return Outline(self.members, self.rates, self.steps)
 
-def last_rate(made: Sequence[Plan], place: int) -> float:
+
+def last_rate(plans: Sequence[Outline], place: int) -> float:
     """η of the last step of a job, in one of these plans."""
-    for plan in made:
-        for at in np.flatnonzero(plan.members == place).tolist():
-            return float(plan.rates[at if len(plan.rates) > 1 else 0, plan.steps[at] - 1])
+    for members, rates, steps in plans:
+        for at in np.flatnonzero(members == place).tolist():
+            return float(rates[at if len(rates) > 1 else 0, steps[at] - 1])
     raise KeyError(place)
 
 

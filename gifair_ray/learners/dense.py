@@ -147,17 +147,18 @@ class DenseLearner:
         pull = self._solver.personal_pull
         own = None if pull is None else own_models(jobs, self._initial)
         personal = None if own is None else np.empty_like(models)
-        made, at = list[Plan](), 0
+        made = []
+        at = 0
         for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most):
             who = plan.members
             here = slice(at, at + len(who))
-            made.append(plan)
+            made.append(plan.outline)
             at = here.stop
             tilts = jobs.tilts[who]
             self._descend(theta, theta, plan, tilts, self._solver.pull, models[here])
             if personal is not None and own is not None and pull is not None:
                 self._descend(own[who], theta, plan, 0.0 * tilts, pull, personal[here])
-        order, eta = [plan.members for plan in made], partial(last_rate, made)
+        order, eta = [members for members, _, _ in made], partial(last_rate, made)
         models = in_places(models, order)
         personal = None if personal is None else in_places(personal, order)
         for results in (models,) if personal is None else (models, personal):
@@ -224,7 +225,7 @@ class DenseLearner:
             end = min(at + together, ends, stored)
             heights = [rows] * (end - at)
             if end == ends:
-                heights[-1] = min(last, rows)
+                heights[-1] = last
             chosen = index[:a, at:end].reshape(a, -1)[:, : sum(heights)].reshape(-1)
             X = self._gathered(chosen).view(a, -1, wide).split_with_sizes(heights, 1)
             y = self.rows.y.index_select(0, chosen).view(a, -1, 1).split_with_sizes(heights, 1)

@@ -42,9 +42,10 @@ def initial_tensors(factory: Callable[[], nn.Module], seed: int, dtype: str) -> 
 class ModuleLearner:
     """See `gifair_ray.protocol.Learner`. Cross-entropy, mean over the rows of a batch.
 
-    `factory` makes a fresh module from an input of the federation's task (int64 numbers of
-    tokens, or reals of `dtype`) to a score per class; it draws its initial parameters from torch's
-    generator, seeded by name. Dropout draws from (seed, client, ordinal) alone, and the caller's
+    `factory` makes a module from an input of the federation's task (int64 numbers of tokens, or
+    reals of `dtype`) to a score per class; it draws its initial parameters from torch's generator,
+    seeded by name. If it makes a `fresh` one every time the initial model is made anew when it is
+    asked for, and not kept. Dropout draws from (seed, client, ordinal) alone, and the caller's
     generator is left as it was. Training is in train mode, every loss in eval mode. `reports`
     says which losses on the training split are worth their time; the others are NaN. `called`
     names the model in messages. The number of torch's threads is the caller's choice; bits may
@@ -62,6 +63,7 @@ class ModuleLearner:
         reports: frozenset[Report],
         *,
         called: str = "the model",
+        fresh: bool = False,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._factory, self._dtype = factory, dtype
@@ -78,6 +80,7 @@ class ModuleLearner:
                     f"{called} starts with values that are not finite; register constant buffers, "
                     "such as a mask, with persistent=False"
                 )
+            self._kept = None if fresh else self._flat.y.numpy().copy()
             self._try_out()
         self._shards: BoundedCache[Shard] = BoundedCache(cache_bytes)
         self.layout = self._flat.layout
@@ -117,7 +120,8 @@ class ModuleLearner:
             raise BadInput(f"{called} gives scores that do not depend on its trained parameters")
 
     def initial(self) -> Params:
-        # Made anew, so that nobody keeps a large model which is asked for once.
+        if self._kept is not None:
+            return self._kept.copy()
         with own_generators(CPU):
             seed_generators(CPU, self._seed, "model")
             found: Params = Flat(self._factory(), self._dtype, self._called).y.numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Federation, Task
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 class ModuleModel(Model):
     """A model that says which torch module it is; `gifair_ray.learners.module` does the rest."""
+
+    fresh: ClassVar[bool] = True
+    """Whether every module is a new one, with nothing of the others."""
 
     def module(self, task: Task) -> nn.Module:
         """A fresh module for the task, with initial parameters drawn from torch's generator."""
@@ -41,6 +44,7 @@ class ModuleModel(Model):
             self.dtype,
             reports,
             called=f"model.kind = {self.kind!r}",
+            fresh=self.fresh,
         )
 
     def refuse_tokens(self, task: Task) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -21,6 +21,8 @@ class Own(ModuleModel):
     The module maps a batch of the task's inputs to a score per class. Which of its state travels
     is said in `gifair_ray.learners._flat`.
     """
+
+    fresh: ClassVar[bool] = False  # a factory may return what it has made before
 
     kind: str = Field(description="package.module:factory")
     options: dict[str, Any] = Field({}, description="keyword arguments for the factory")
