@@ -19,16 +19,19 @@ Floats = npt.NDArray[np.float64]
 BLOCK = 1 << 17  # numbers added at a time: they stay in the processor's cache
 
 
-def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floats:
+def weighted_sum(
+    weights: Floats, rows: Models, bases: Sequence[Params], onto: Params | None = None
+) -> Params:
     """Σ_k ω_k (row_k − base_k) in float64, one client after the other, in the order given.
 
     The one place where clients are summed: callers pass them in the order of their numbers, so
-    that no scheduling can change the order of a sum.
+    that no scheduling can change the order of a sum. With `onto` the result is onto + Σ, rounded to
+    the type of that: a large model never lies in memory in float64.
     """
     m, n = len(rows), len(rows[0])
-    total = np.empty(n, dtype=np.float64)
+    total = np.empty(n, dtype=np.float64 if onto is None else onto.dtype)
     block = max(1, min(n, BLOCK // m))
-    buffer = np.empty((m, block), dtype=np.float64)
+    buffer, sums = np.empty((m, block), dtype=np.float64), np.empty(block, dtype=np.float64)
     alike = len(set(map(id, bases))) == 1
     for at in range(0, n, block):
         part = slice(at, min(n, at + block))
@@ -45,7 +48,10 @@ def weighted_sum(weights: Floats, rows: Models, bases: Sequence[Params]) -> Floa
             for k in range(m):
                 changes[k] -= bases[k][part]
         changes *= weights[:, None]
-        np.add.reduce(changes, axis=0, out=total[part])
+        here = np.add.reduce(changes, axis=0, out=sums[: part.stop - at])
+        if onto is not None:
+            here += onto[part]
+        total[part] = here
     return total
 
 
@@ -72,8 +78,9 @@ class Aggregator(Part):
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
-    ) -> Floats:
-        """The next θ in float64, from the local models in client order and their weights ω_k.
+    ) -> Params:
+        """The next θ, from the local models in client order and their weights ω_k; in float64, or
+        rounded once to θ's type.
 
         `bases` are the models that each of them started from. `decay` is by how much the
         learning rate has fallen so far, for steps whose length does not follow from it.
@@ -101,7 +108,8 @@ class Aggregator(Part):
         if not len(models):
             return np.array(theta, copy=True)
         if trainable == len(theta):
-            return self.combine(theta, models, bases, weights, decay).astype(theta.dtype)
+            found = self.combine(theta, models, bases, weights, decay)
+            return found.astype(theta.dtype, copy=False)
         new = np.empty_like(theta)
         new[:trainable] = self.combine(
             theta[:trainable],

@@ -62,7 +62,7 @@ class Fedmgda(Aggregator):
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
-    ) -> Floats:
+    ) -> Params:
         M = gram(bases, models)  # of g_k = θ − θ_k
         norms = np.sqrt(np.diag(M))
         moved = norms > STILL

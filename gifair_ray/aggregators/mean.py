@@ -25,7 +25,5 @@ class Mean(Aggregator):
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
-    ) -> Floats:
-        total = weighted_sum(weights, models, bases)
-        total += theta  # in place: a large model's worth of memory less
-        return total
+    ) -> Params:
+        return weighted_sum(weights, models, bases, onto=theta)

@@ -21,7 +21,7 @@ class Mixing(Aggregator):
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
-    ) -> Floats:
+    ) -> Params:
         return theta + weighted_sum(weights, models, [theta] * len(models))
 
     def buffer_weights(self, weights: Floats) -> Floats:

@@ -35,5 +35,5 @@ class PaperLiteral(Aggregator):
         bases: Sequence[Params],
         weights: Floats,
         decay: float,
-    ) -> Floats:
+    ) -> Params:
         return weighted_sum(weights, models, [np.zeros_like(theta)] * len(models))
