@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from gifair_ray.analysis.speed import LIMITS, Place, Spread
+from gifair_ray.analysis.speed import Place, Spread
 
 ENGINE, LIMIT, SMALL = "#D55E00", "#0072B2", 8.0
+BY_HAND = ("loop", "batched")  # how the names of limits begin
 PANELS = (("rate", 1.0, "client updates per second"), ("cpu", 1e3, "CPU ms per update"))
 
 
 def speeds(found: Mapping[Place, Mapping[str, Spread]]) -> Figure:
     """A row per arm that updates clients; limits in blue, the engine in orange."""
-    places = [place for place in found if not math.isnan(found[place]["rate"].median)]
+    places = [place for place in found if found[place]["rate"].median > 0]  # nor is NaN
     figure = Figure(figsize=(8.0, 1.1 + 0.24 * max(1, len(places))), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharey=True)
     for ax, (measure, times, label) in zip(axes, PANELS, strict=True):
@@ -31,15 +32,16 @@ def speeds(found: Mapping[Place, Mapping[str, Spread]]) -> Figure:
         ax.tick_params(labelsize=SMALL)
     axes[0].set_yticks(range(len(places)), [f"{workload} {arm}" for workload, arm in places])
     axes[0].set_ylim(len(places) - 0.4, -0.6)
+    marks = [
+        Line2D([], [], color=colour, marker="o", linestyle="", markersize=5, label=label)
+        for colour, label in ((ENGINE, "the engine"), (LIMIT, "written by hand"))
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL)
     return figure
 
 
 def _colour(place: Place) -> str:
-    return LIMIT if (place[0], place[1]) in _limits() else ENGINE
-
-
-def _limits() -> set[Place]:
-    return {(workload, arm) for (workload, _), arm in LIMITS.items()} - set(LIMITS)
+    return LIMIT if place[1].startswith(BY_HAND) else ENGINE
 
 
 def _draw(ax: Axes, y: int, spread: Spread, times: float, colour: str) -> None:
