@@ -154,10 +154,8 @@ class Engine:
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
         versions = Counter(map(attrgetter("version"), map(self._jobs.pop, needs)))
-        for version, n in versions.items():
-            self._needed[version] -= n
-            if not self._needed[version]:
-                del self._needed[version]
+        self._needed -= versions  # keeps what is positive
+        for version in versions:
             self._retire(version)
         return results
 

@@ -120,6 +120,6 @@ class Aggregator(Part):
         )
         old = theta[trainable:]
         buffers = [model[trainable:] for model in models]
-        shift = weighted_sum(self.buffer_weights(weights), buffers, [old] * len(models))
-        new[trainable:] = old + shift
+        mean = self.buffer_weights(weights)
+        new[trainable:] = weighted_sum(mean, buffers, [old] * len(models), onto=old)
         return new

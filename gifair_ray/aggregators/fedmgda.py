@@ -78,4 +78,4 @@ class Fedmgda(Aggregator):
             return theta.astype(np.float64)
         scale = np.zeros(len(models))
         scale[moved] = self.server_lr * decay * lam / norms
-        return theta + weighted_sum(scale, models, bases)
+        return weighted_sum(scale, models, bases, onto=theta)

@@ -22,7 +22,7 @@ class Mixing(Aggregator):
         weights: Floats,
         decay: float,
     ) -> Params:
-        return theta + weighted_sum(weights, models, [theta] * len(models))
+        return weighted_sum(weights, models, [theta] * len(models), onto=theta)
 
     def buffer_weights(self, weights: Floats) -> Floats:
         return weights

@@ -129,8 +129,8 @@ class ModuleLearner:
 
     @cached_property
     def _initial(self) -> Params:
-        """For solvers whose clients start from it."""
-        return self.initial()
+        """For solvers whose clients start from it; kept once, if at all."""
+        return self.initial() if self._kept is None else self._kept
 
     def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         models = out
