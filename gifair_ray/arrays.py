@@ -19,7 +19,10 @@ Bools = npt.NDArray[np.bool_]
 def array(
     values: npt.NDArray[Any] | Sequence[Any], kind: pa.DataType, null: Bools | None = None
 ) -> pa.Array:
-    """Whole numbers, reals, truths or texts; null where it is said, or for None in a list."""
+    """Whole numbers, reals, truths or texts; null where it is said, or for None in a list.
+
+    An array that need not be changed for that is not copied.
+    """
     if not isinstance(values, np.ndarray):
         null = np.array([value is None for value in values], dtype=np.bool_)
         if pa.types.is_string(kind):
@@ -29,7 +32,7 @@ def array(
         data = np.packbits(values.astype(np.bool_), bitorder="little")
     else:
         dtype = np.int64 if pa.types.is_integer(kind) else np.float64
-        data = values.astype(dtype, casting="same_kind" if len(values) else "unsafe")
+        data = values.astype(dtype, "C", "same_kind" if len(values) else "unsafe", copy=False)
     return pa.Array.from_buffers(kind, len(values), [_valid(null), pa.py_buffer(data)])
 
 
@@ -38,6 +41,19 @@ def _texts(values: Sequence[str | None], null: Bools) -> pa.Array:
     ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
     buffers = [_valid(null), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
     return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+
+
+def coded(codes: npt.NDArray[np.integer], words: Sequence[str]) -> pa.Array:
+    """The words in these places of a list."""
+    # Not `take`: pyarrow would import all that it can compute with, which is slow too.
+    texts = [word.encode() for word in words]
+    lengths = np.array([len(text) for text in texts])
+    column = np.arange(lengths.max())
+    letters = np.frombuffer(b"".join(text.ljust(len(column)) for text in texts), np.uint8)
+    data = letters.reshape(len(texts), -1)[codes][column < lengths[codes, None]]
+    ends = np.cumsum(np.concatenate([[0], lengths[codes]])).astype(np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(codes), buffers)
 
 
 def _valid(null: Bools | None) -> pa.Buffer | None:

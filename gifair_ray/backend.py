@@ -6,7 +6,7 @@ times. Nothing of its timing may reach a result.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -119,15 +119,15 @@ class LocalBackend:
                 self._version_of.update(dict.fromkeys(job.ids.tolist(), job.version))
 
     def collect(self, ids: Sequence[int]) -> Results:
-        for job_id in (i for i in ids if i in self._evaluations):
+        for job_id in self._evaluations.keys() & ids:
             self._done[job_id] = self._evaluate(self._evaluations.pop(job_id))
-        for version in dict.fromkeys(self._version_of[i] for i in ids if i not in self._done):
-            jobs = TrainJobs.joined(self._waiting.pop(version))
-            done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
-            numbers = jobs.ids.tolist()
-            self._done.update(dict.fromkeys(numbers, done))
-            for number in numbers:
-                del self._version_of[number]
+        for version in dict.fromkeys(map(self._version_of.get, ids)):  # None: it is done
+            if version is not None:
+                jobs = TrainJobs.joined(self._waiting.pop(version))
+                done = Stack(jobs.ids, self._learner.train(self._models[version], jobs))
+                numbers = jobs.ids.tolist()
+                self._done.update(dict.fromkeys(numbers, done))
+                deque(map(self._version_of.pop, numbers), maxlen=0)
         return Results(dict(zip(ids, map(self._done.pop, ids), strict=True)))
 
     def _evaluate(self, job: EvaluateJob) -> Evaluated:

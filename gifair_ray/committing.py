@@ -38,9 +38,11 @@ def report(world: World, state: State, rows: Ints, replies: Replies) -> Commands
 def commit(world: World, state: State, rows: Ints, replies: Replies, weights: Floats) -> Commands:
     """One server update, from replies and their weights ω, in any order; concludes the rows."""
     scenario, flights = world.scenario, state.flights
-    order = np.lexsort((flights["dispatch"][rows], flights["client"][rows]))
-    rows, weights, replies = rows[order], weights[order], replies.take(order)
     clients = flights["client"][rows]
+    if not (clients[1:] > clients[:-1]).all():
+        order = np.lexsort((flights["dispatch"][rows], clients))
+        rows, weights, replies = rows[order], weights[order], replies.take(order)
+        clients = clients[order]
     bases = list(map(state.models.__getitem__, flights["version"][rows].tolist()))
     if world.rule.reweighing:
         weights = _reweighed(world, state, rows, replies, bases, weights)

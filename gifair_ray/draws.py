@@ -18,11 +18,12 @@ Keys = int | npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
 
 # splitmix64 (Steele, Lea, Flood 2014): an increment and two multipliers that mix 64 bits well.
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+# Arrays of one number: numpy takes them more quickly than numbers.
+_GAMMA = np.array(0x9E3779B97F4A7C15, dtype=np.uint64)
+_MIX1 = np.array(0xBF58476D1CE4E5B9, dtype=np.uint64)
+_MIX2 = np.array(0x94D049BB133111EB, dtype=np.uint64)
 _ALL = 2**64 - 1
-_S30, _S27, _S31, _S11 = (np.uint64(s) for s in (30, 27, 31, 11))
+_S30, _S27, _S31, _S11 = (np.array(s, dtype=np.uint64) for s in (30, 27, 31, 11))
 
 
 @lru_cache(maxsize=4096)

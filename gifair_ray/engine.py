@@ -154,13 +154,14 @@ class Engine:
         ended = time.perf_counter()
         self._recorder.timing(began - self._started, self.state.now, "collect", ended - began)
         versions = Counter(map(attrgetter("version"), map(self._jobs.pop, needs)))
-        self._needed -= versions  # keeps what is positive
-        for version in versions:
+        for version, n in versions.items():
+            self._needed[version] -= n
             self._retire(version)
         return results
 
     def _retire(self, version: int) -> None:
-        if 0 <= version < self.state.version and version not in self._needed:
+        if 0 <= version < self.state.version and self._needed[version] <= 0:
+            del self._needed[version]
             self._models.pop(version, None)
             self._backend.retire(version)
 

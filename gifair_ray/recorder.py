@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gifair_ray.arrays import array
+from gifair_ray.arrays import array, coded
 from gifair_ray.commands import Coded, Nullable
 from gifair_ray.errors import RunFailed
 from gifair_ray.results import Written, drop_segments, read_table, write_segment
@@ -30,7 +30,8 @@ QUEUED = 8  # full batches that may wait to be written
 
 
 Columns = Mapping[str, Any]
-Records = dict[str, list[Columns]]
+Records = dict[str, tuple[list[Columns], list[int]]]
+"""Records by table, and how many rows each has."""
 After = Callable[[Mapping[str, Written]], None]
 """Told how much of each table is on disk."""
 
@@ -51,7 +52,11 @@ def rows_of(table: str, columns: Columns) -> int:
 
 def to_table(name: str, records: Sequence[Columns]) -> pa.Table:
     """Records (columns of arrays, lists, `Nullable` or `Coded`; None: all null) as a table."""
-    lengths = [rows_of(name, record) for record in records]
+    return _table(name, records, [rows_of(name, record) for record in records])
+
+
+def _table(name: str, records: Sequence[Columns], lengths: Sequence[int]) -> pa.Table:
+    """The same of records whose lengths are known."""
     schema = TABLES[name]
     columns = [
         _column([record[field.name] for record in records], lengths, field.type) for field in schema
@@ -62,8 +67,7 @@ def to_table(name: str, records: Sequence[Columns]) -> pa.Table:
 def _column(pieces: Sequence[Any], lengths: Sequence[int], kind: pa.DataType) -> pa.Array:
     kinds = set(map(type, pieces))
     if kinds == {Coded}:
-        codes = np.concatenate([piece.codes for piece in pieces])
-        return array(pieces[0].words, kind).take(array(codes, pa.int64()))
+        return coded(np.concatenate([piece.codes for piece in pieces]), pieces[0].words)
     if kinds == {np.ndarray}:
         return array(np.concatenate(pieces), kind)
     if kinds == {type(None)}:
@@ -91,16 +95,24 @@ def _floats(piece: Any, rows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray
     return np.array([0 if value is None else value for value in piece], dtype=np.float64), null
 
 
+def _none() -> Records:
+    return defaultdict(lambda: ([], []))
+
+
 class Recorder:
     """Collects records in memory, by table."""
 
     def __init__(self) -> None:
-        self._records: Records = defaultdict(list)
+        self._records: Records = _none()
 
     def add(self, table: str, columns: Columns) -> None:
         """Append rows, given as columns. What is not rows of that table is refused."""
-        rows_of(table, columns)
-        self._records[table].append(columns)
+        self._keep(table, columns, rows_of(table, columns))
+
+    def _keep(self, table: str, columns: Columns, rows: int) -> None:
+        records, lengths = self._records[table]
+        records.append(columns)
+        lengths.append(rows)
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
         """A wall-clock measurement; outside the digest, and not kept in memory."""
@@ -110,7 +122,7 @@ class Recorder:
 
     def tables(self) -> dict[str, pa.Table]:
         """All rows so far."""
-        return {name: to_table(name, self._records[name]) for name in TABLES}
+        return {name: _table(name, *self._records[name]) for name in TABLES}
 
 
 class FolderRecorder(Recorder):
@@ -136,7 +148,7 @@ class FolderRecorder(Recorder):
         rows = rows_of(table, columns)
         self._check()
         with self._changed:
-            self._records[table].append(columns)
+            self._keep(table, columns, rows)
             self._count(rows)
 
     def timing(self, wall_s: float, time_s: float, what: str, seconds: float) -> None:
@@ -164,11 +176,12 @@ class FolderRecorder(Recorder):
 
     def _take(self) -> Records:
         """What was added since this was last asked."""
-        records, self._records, self._rows = self._records, defaultdict(list), 0
         if self._timings:
             columns = map(list, zip(*self._timings, strict=True))
-            records["timings"] = [dict(zip(TABLES["timings"].names, columns, strict=True))]
+            timings = dict(zip(TABLES["timings"].names, columns, strict=True))
+            self._keep("timings", timings, len(self._timings))
             self._timings = []
+        records, self._records, self._rows = self._records, _none(), 0
         return records
 
     def close(self) -> None:
@@ -211,6 +224,6 @@ class FolderRecorder(Recorder):
 
     def _flush(self, records: Records) -> None:
         for name, some in records.items():
-            rows = to_table(name, some)
+            rows = _table(name, *some)
             if len(rows):
                 self._written[name] = write_segment(self._folder, name, self._written[name], rows)

@@ -80,14 +80,27 @@ class Work(Frozen):
             rows = np.arange(samples.max())
             order = np.where(rows < samples[:, None], rows, -1)
             return np.repeat(order[:, None], steps, axis=1)
-        per_pass = int(self.batches(samples[:1])[0])
-        width, most = per_pass * self.batch_size, int(samples.max())
+        order = self.shuffles(seed, clients, ordinals, samples)
+        width = int(self.batches(samples[:1])[0]) * self.batch_size
+        if order.shape[2] < width:
+            filled = np.full((*order.shape[:2], width), -1, dtype=np.int64)
+            filled[:, :, : order.shape[2]] = order
+            order = filled
+        return order.reshape(len(clients), -1, self.batch_size)[:, :steps]
+
+    def shuffles(self, seed: int, clients: Ints, ordinals: Ints, samples: Ints) -> Ints:
+        """Rows in the order of every pass, (dispatches, passes, rows); −1 behind a client's last.
+
+        All have as many batches, which have a size.
+        """
+        steps, per_pass = int(self.step_counts(samples[:1])[0]), int(self.batches(samples[:1])[0])
+        most = int(samples.max())
         column = np.arange(most)
         passes = np.arange(-(-steps // per_pass))[:, None]
         who = (clients[:, None, None], ordinals[:, None, None])
         # The row's number takes the place of a priority's last bits: sorting such keys is several
         # times as quick as finding the order that would sort them.
-        places = np.uint64((1 << width.bit_length()) - 1)
+        places = np.uint64((1 << (per_pass * (self.batch_size or 1)).bit_length()) - 1)
         keys = draws.bits(seed, "shuffle", *who, passes, column)
         keys &= ~places
         keys |= column.astype(np.uint64)
@@ -100,8 +113,4 @@ class Work(Frozen):
         order = keys.view(np.int64)
         if ragged:
             np.copyto(order, -1, where=absent)
-        if most < width:
-            filled = np.full((*order.shape[:2], width), -1, dtype=np.int64)
-            filled[:, :, :most] = order
-            order = filled
-        return order.reshape(len(clients), -1, self.batch_size)[:, :steps]
+        return order

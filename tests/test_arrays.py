@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gifair_ray.arrays import array, empty, values
+from gifair_ray.arrays import array, coded, empty, values
 from gifair_ray.tables import TABLES
 
 COLUMNS = {
@@ -47,6 +47,14 @@ def test_there_and_back_in_pieces(rows, kind, cuts):
     pieces = pa.chunked_array([c for part in parts for c in part.chunks], kind)
     np.testing.assert_array_equal(values(pieces)[known], column[known])
     np.testing.assert_array_equal(values(pieces.is_valid()), known)
+
+
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True), st.data())
+def test_words_by_their_places(words, data):
+    codes = data.draw(st.lists(st.integers(0, len(words) - 1), max_size=20))
+    made = coded(np.array(codes, dtype=np.int8), words)
+    made.validate(full=True)
+    assert made.to_pylist() == [words[code] for code in codes]
 
 
 def test_reals_are_no_whole_numbers():

@@ -85,8 +85,8 @@ def learner(toy, work, solver=None, dtype="float64", reports=BOTH, init="random"
     return model.learner(toy, work, solver or Sgd(), SEED, reports)
 
 
-def job(client=0, ordinal=0, tilt=0.0, clock=0.0, version=0):
-    return TrainJob(client, client, ordinal, Message(version, clock, tilt))
+def job(client=0, ordinal=0, tilt=0.0, clock=0.0, version=0, steps=None):
+    return TrainJob(client, client, ordinal, Message(version, clock, tilt), steps)
 
 
 def split(toy, theta):
@@ -109,7 +109,7 @@ def by_hand(toy, work, theta, item, mu=0.0):
     W, bias = (part.clone().requires_grad_() for part in start)
     order = work.order(SEED, item.client, item.ordinal, len(data))
     rates = work.schedule.rates(item.message.clock, len(order))
-    for rows, eta in zip(order, rates.tolist(), strict=True):
+    for rows, eta in zip(order[: item.steps], rates.tolist(), strict=False):
         rows = rows[rows >= 0]
         z = torch.tensor(data.x[rows]) @ W + bias
         gradients = torch.autograd.grad(cross_entropy(z, torch.tensor(data.y[rows])), (W, bias))
@@ -121,6 +121,7 @@ def by_hand(toy, work, theta, item, mu=0.0):
 
 RAGGED = Toy((7, 1, 40, 12, 9))
 ALIKE = Toy((9, 9, 9, 9, 9))
+ALIKE_AND_EVEN = Toy((10, 10, 10, 10, 10))  # no batch of one row, with those below
 
 
 @pytest.mark.parametrize(
@@ -137,11 +138,17 @@ ALIKE = Toy((9, 9, 9, 9, 9))
     ids=["full", "full, epochs", "steps", "epochs", "one row", "large batch", "decay"],
 )
 @pytest.mark.parametrize("mu", [0.0, 0.7])
-@pytest.mark.parametrize("toy", [RAGGED, ALIKE], ids=["ragged", "alike"])
+@pytest.mark.parametrize(
+    "toy", [RAGGED, ALIKE, ALIKE_AND_EVEN], ids=["ragged", "alike", "alike and even"]
+)
 def test_closed_form_is_what_autograd_finds(toy, work, mu):
     maker = learner(toy, work, Proximal(mu=mu))
     theta = maker.initial()
-    jobs = [job(k, ordinal=k % 2, tilt=0.3 * k - 0.5, clock=float(k)) for k in range(5)]
+    limits = (None, 2, None, 1, None)
+    jobs = [
+        job(k, ordinal=k % 2, tilt=0.3 * k - 0.5, clock=float(k), steps=limit)
+        for k, limit in enumerate(limits)
+    ]
     found = maker.train(theta, jobs)
     for item, model, local, received in zip(
         jobs, found.models, found.loss_local, found.loss_received, strict=True
@@ -295,7 +302,10 @@ def test_a_clients_bits_do_not_depend_on_its_place_or_company(
     toy = Toy(tuple(sizes), features, classes)
     maker = learner(toy, work, Proximal(mu=mu), dtype=dtype)
     theta = maker.initial()
-    jobs = [job(k, ordinal=k % 3, tilt=0.1 * k, clock=k / 2) for k in range(len(sizes))]
+    jobs = [
+        job(k, ordinal=k % 3, tilt=0.1 * k, clock=k / 2, steps=data.draw(st.none() | st.just(1)))
+        for k in range(len(sizes))
+    ]
     alone = {}
     for item in jobs:
         found = maker.train(theta, [item])

@@ -25,9 +25,10 @@ def check_finite(
 
     `last_rate` tells η of a job's last step.
     """
-    if np.isfinite(results.sum()):  # whatever is not finite makes the sum so; this is quicker
+    finite = np.isfinite(results)
+    if finite.all():
         return
-    finite = np.isfinite(results).reshape(len(jobs), -1).all(axis=1)
+    finite = finite.reshape(len(jobs), -1).all(axis=1)
     for bad in np.flatnonzero(~finite).tolist():
         job = jobs[bad]
         raise Diverged(

@@ -24,13 +24,14 @@ def bucket(rows: Ints) -> Ints:
     return np.asarray(-(-rows // grain) * grain)
 
 
-def last_batch(work: Work, samples: Ints) -> tuple[int, int] | None:
-    """(batches of a pass, rows of the last one) where these are everybody's."""
-    if work.batch_size is None or (samples != samples[0]).any():
+def heights(work: Work, samples: Ints) -> list[int] | None:
+    """Rows of the batches of a pass, where these are everybody's."""
+    if work.batch_size is None or _differ(samples):
         return None
-    batches = int(work.batches(samples[:1])[0])
-    # Not one: a stack of one client with one row goes another way through torch.
-    return batches, max(2, int(samples[0]) - (batches - 1) * work.batch_size)
+    full, rest = divmod(int(samples[0]), work.batch_size)
+    found = [work.batch_size] * full + [rest] * (rest > 0)
+    # A stack of one client with one row goes another way through torch.
+    return None if 1 in found else found
 
 
 class Outline(NamedTuple):
@@ -45,15 +46,18 @@ class Outline(NamedTuple):
 class Plan:
     """Steps of clients that train as one stack; those with most steps come first.
 
-    `members` are their places among the jobs. `index` (clients, steps, rows) says which rows of
-    all data a step uses, 0 where it is `absent`; it has one step where all use the same rows.
-    `counts` (clients, steps) says how many a batch has, and `rates` with which learning rate; where
-    all are alike there is one row for them. `steps` counts each client's.
+    `members` are their places among the jobs. `index` (clients, rows) says which rows of all data
+    the steps use, one step's after the other's, and `heights` how many each has; there is one step
+    where all use the same rows. A batch that is short of rows is filled up with row 0, and `absent`
+    (clients, steps, rows) says where; None: nowhere. `counts` (clients, steps) says how many rows a
+    batch has by itself, and `rates` with which learning rate; where all are alike there is one row
+    for them. `steps` counts each client's.
     """
 
     members: Ints
     index: Ints
-    absent: npt.NDArray[np.bool_]
+    heights: list[int]
+    absent: npt.NDArray[np.bool_] | None
     counts: Ints
     rates: Floats
     steps: Ints
@@ -73,9 +77,17 @@ def last_rate(plans: Sequence[Outline], place: int) -> float:
 
 
 def plans(
-    work: Work, seed: int, jobs: TrainJobs, samples: Ints, starts: Ints, most: int
+    work: Work,
+    seed: int,
+    jobs: TrainJobs,
+    samples: Ints,
+    starts: Ints,
+    most: int,
+    in_a_pass: list[int] | None,
 ) -> Iterator[Plan]:
-    """The jobs in stacks of at most `most`, each with one number of rows in a batch."""
+    """The jobs in stacks of at most `most`; each client's batches are filled up to one height,
+    unless all clients of the population have batches of the same heights `in_a_pass`.
+    """
     totals = work.step_counts(samples)
     steps = np.minimum(totals, jobs.limits)
     for n, members in _by_rows(work, samples):
@@ -83,9 +95,23 @@ def plans(
             members = members[np.argsort(-steps[members], kind="stable")]
         for at in range(0, len(members), most):
             some = members[at : at + most]
-            order = _order(work, seed, jobs, samples, some, n, int(steps[some[0]]))
-            ragged = _differ(samples[some])
-            yield _plan(work, jobs, some, order, starts[some], steps[some], totals[some], ragged)
+            width = int(steps[some[0]])
+            rates = _rates(work, jobs.clocks[some], totals[some], width)
+            first = starts[some]
+            if in_a_pass is not None:
+                order = work.shuffles(seed, jobs.clients[some], jobs.ordinals[some], samples[some])
+                rows = (in_a_pass * order.shape[1])[:width]
+                order += first[:, None, None]
+                index = order.reshape(len(some), -1)[:, : sum(rows)]
+                yield Plan(some, index, rows, None, np.array([rows]), rates, steps[some])
+                continue
+            order = _order(work, seed, jobs, samples, some, n, width)
+            absent = order < 0
+            order += first[:, None, None]
+            np.copyto(order, 0, where=absent)
+            counts = np.maximum(n - np.add.reduce(absent, axis=2), 1)
+            index, rows = order.reshape(len(some), -1), [n] * order.shape[1]
+            yield Plan(some, index, rows, absent, counts, rates, steps[some])
 
 
 def _differ(values: npt.NDArray[Any]) -> bool:
@@ -123,32 +149,16 @@ def _order(
     return out
 
 
-def _plan(
-    work: Work,
-    jobs: TrainJobs,
-    members: Ints,
-    order: Ints,
-    starts: Ints,
-    steps: Ints,
-    totals: Ints,
-    ragged: bool,
-) -> Plan:
-    absent = order < 0
-    index = order + starts[:, None, None]
-    np.copyto(index, 0, where=absent)
-    some = absent if ragged else absent[:1]  # all are alike
-    counts = np.maximum(order.shape[2] - np.add.reduce(some, axis=2), 1)
-    width = int(steps[0])
-    clocks = jobs.clocks[members]
+def _rates(work: Work, clocks: Floats, totals: Ints, width: int) -> Floats:
+    """η of the first steps; one row for all if that is everybody's."""
     if not _differ(clocks) and not _differ(totals):
-        found = work.schedule.rates(float(clocks[0]), int(totals[0]))[:width]
-        return Plan(members, index, absent, counts, found[None], steps)
-    rates = np.zeros((len(members), width))
+        return work.schedule.rates(float(clocks[0]), int(totals[0]))[None, :width]
+    rates = np.zeros((len(clocks), width))
     for clock, total in set(zip(clocks.tolist(), totals.tolist(), strict=True)):
         alike = (clocks == clock) & (totals == total)
         found = work.schedule.rates(clock, total)[:width]
         rates[alike, : len(found)] = found
-    return Plan(members, index, absent, counts, rates, steps)
+    return rates
 
 
 def in_places(rows: Params, order: Sequence[Ints]) -> Params:

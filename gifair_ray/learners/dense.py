@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gifair_ray.federation import Federation, Split
 from gifair_ray.learners._common import check_finite, own_models, placed
-from gifair_ray.learners._plan import Plan, evaluations, in_places, last_batch, last_rate, plans
+from gifair_ray.learners._plan import Plan, evaluations, heights, in_places, last_rate, plans
 from gifair_ray.learners._rows import Rows
 from gifair_ray.protocol import Layout, Report, TrainJob, TrainJobs
 from gifair_ray.replies import Evaluated, Params, Trained
@@ -82,7 +82,7 @@ class DenseLearner:
         self.layout = Layout(names, tuple(shapes), len(initial), self._dtype.name)
         model_bytes = sum(n * m for n, m in self._shapes) * self._dtype.itemsize
         self._most = max(1, MODEL_BYTES // model_bytes)
-        self._last = last_batch(work, federation.population.train)
+        self._heights = heights(work, federation.population.train)
         self._scratch: list[Tensor] = []
         self._inputs = torch.empty(0)
         self._minus_one = torch.empty(0, 0, 1)
@@ -92,28 +92,26 @@ class DenseLearner:
 
     # Between flat vectors and stacks
 
-    def _pieces(self, flat: Params) -> Iterator[tuple[Params, Params]]:
-        """Views of each layer's weight, (models, inputs, outputs), and bias."""
+    def _pieces(self, flat: Params) -> Iterator[tuple[int, slice, Params]]:
+        """Views (models, inputs, outputs) of layers, or parts of them, and of which inputs."""
         at = 0
-        for n, m in self._sizes:
-            weight, bias = flat[:, at : at + n * m], flat[:, at + n * m : at + n * m + m]
-            at += n * m + m
+        for layer, (n, m) in enumerate(self._sizes):
+            weight, bias = slice(at, at + n * m), slice(at + n * m, at + n * m + m)
+            at = bias.stop
             if self._transposed:
-                yield weight.reshape(-1, m, n).transpose(0, 2, 1), bias
-            else:
-                yield weight.reshape(-1, n, m), bias
+                yield layer, slice(n), flat[:, weight].reshape(-1, m, n).transpose(0, 2, 1)
+                yield layer, slice(n, n + 1), flat[:, None, bias]
+            else:  # a bias is the weight of one more input
+                yield layer, slice(n + 1), flat[:, weight.start : at].reshape(-1, n + 1, m)
 
     def _stack(self, models: Params) -> list[Tensor]:
         """A padded stack for each layer, of one flat model or of many."""
         flat = models if models.ndim == 2 else models[None]
-        out = []
-        for shape, (n, m), (weight, bias) in zip(
-            self._shapes, self._sizes, self._pieces(flat), strict=True
-        ):
-            out.append(torch.zeros(len(flat), *shape, dtype=self._torch_dtype))
-            A = out[-1].numpy()
-            A[:, :n, :m], A[:, n, :m] = weight, bias
-        A[:, n, m:] = self._never
+        out = [torch.zeros(len(flat), *shape, dtype=self._torch_dtype) for shape in self._shapes]
+        for layer, inputs, piece in self._pieces(flat):
+            out[layer].numpy()[:, inputs, : piece.shape[2]] = piece
+        n, m = self._sizes[-1]
+        out[-1].numpy()[:, n, m:] = self._never
         return out
 
     def _copies(self, start: Sequence[Tensor], clients: int) -> list[Tensor]:
@@ -127,15 +125,17 @@ class DenseLearner:
             A.copy_(start_l.expand_as(A))
         return stack
 
-    def _gathered(self, rows: Tensor) -> Tensor:
+    def _gathered(self, rows: Ints) -> Tensor:
         """Inputs, in memory that is used again."""
         if len(self._inputs) < len(rows):
             self._inputs = torch.empty(len(rows), self._shapes[0][0], dtype=self._torch_dtype)
-        return torch.index_select(self.rows.x, 0, rows, out=self._inputs[: len(rows)])
+        X = self._inputs[: len(rows)]
+        np.take(self.rows.x.numpy(), rows, axis=0, out=X.numpy(), mode="clip")  # torch is slower
+        return X
 
     def _flatten(self, stack: Sequence[Tensor], out: Params) -> None:
-        for A, (n, m), (weight, bias) in zip(stack, self._sizes, self._pieces(out), strict=True):
-            weight[:], bias[:] = A.numpy()[:, :n, :m], A.numpy()[:, n, :m]
+        for layer, inputs, piece in self._pieces(out):
+            torch.from_numpy(piece).copy_(stack[layer][:, inputs, : piece.shape[2]])
 
     # Training
 
@@ -149,7 +149,7 @@ class DenseLearner:
         personal = None if own is None else np.empty_like(models)
         made = []
         at = 0
-        for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most):
+        for plan in plans(self._work, self._seed, jobs, sizes, starts, self._most, self._heights):
             who = plan.members
             here = slice(at, at + len(who))
             made.append(plan.outline)
@@ -180,10 +180,10 @@ class DenseLearner:
         whole = stack = self._copies(self._stack(start), clients)
         strength = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
         scale = strength.astype(self._dtype)[:, :, None]
-        if self._widths:  # a row that is absent is 0, but a hidden layer adds its constant
-            scale = ~plan.absent * scale
+        if self._widths and plan.absent is not None:
+            scale = ~plan.absent * scale  # a row that is absent is 0, but not a hidden layer's
         scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
-        rows = plan.index.shape[2]
+        rows = max(plan.heights)
         if self._minus_one.shape[0] < clients or self._minus_one.shape[1] < rows:
             self._minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
         active = [clients] * width  # how many do a step
@@ -201,8 +201,6 @@ class DenseLearner:
                 clients, stack = a, [A[:a] for A in stack]
             if a < len(plan.steps):
                 X, y, scale_i = X[:a], y[:a], scale_i[:a]
-            if scale_i.shape[1] > X.shape[1]:
-                scale_i = scale_i[:, : X.shape[1]]
             H, Z = self._forward(X, stack) if self._widths else ([X], [torch.bmm(X, stack[0])])
             G = torch.softmax(Z[-1], 2).scatter_add_(2, y, self._minus_one).mul_(scale_i)
             if pulls is None and not self._widths:  # softmax regression: no layer to go back to
@@ -214,23 +212,19 @@ class DenseLearner:
 
     def _batches(self, plan: Plan, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of every step, of at least those clients that do it."""
-        stored, rows = plan.index.shape[1:]
-        wide = self._shapes[0][0]
-        per_pass, last = self._last or (stored, rows)
-        together = max(1, INPUT_BYTES // (len(plan.index) * rows * wide * self._dtype.itemsize))
-        index = torch.from_numpy(self.rows.rows(plan.index))
-        at = 0
-        while at < stored:  # client by client: theirs lie together
-            a, ends = active[at], at - at % per_pass + per_pass
-            end = min(at + together, ends, stored)
-            heights = [rows] * (end - at)
-            if end == ends:
-                heights[-1] = last
-            chosen = index[:a, at:end].reshape(a, -1)[:, : sum(heights)].reshape(-1)
-            X = self._gathered(chosen).view(a, -1, wide).split_with_sizes(heights, 1)
-            y = self.rows.y.index_select(0, chosen).view(a, -1, 1).split_with_sizes(heights, 1)
-            yield from repeat((X[0], y[0]), len(active)) if stored == 1 else zip(X, y, strict=True)
-            at = end
+        heights, wide = plan.heights, self._shapes[0][0]
+        one = len(plan.index) * max(heights) * wide * self._dtype.itemsize
+        together = max(1, INPUT_BYTES // one)
+        index, labels, row = self.rows.rows(plan.index), self.rows.y.numpy(), 0
+        for at in range(0, len(heights), together):  # client by client: theirs lie together
+            a, some = active[at], heights[at : at + together]
+            chosen = index[:a, row : row + sum(some)].reshape(-1)
+            row += sum(some)
+            X = self._gathered(chosen).view(a, -1, wide).split_with_sizes(some, 1)
+            y = torch.from_numpy(labels[chosen]).view(a, -1, 1).split_with_sizes(some, 1)
+            yield from (
+                zip(X, y, strict=True) if len(heights) > 1 else repeat((X[0], y[0]), len(active))
+            )
 
     def _forward(self, X: Tensor, stack: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Each layer's inputs, and its outputs before the rectifier; scores come last."""
