@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import ray
 
 from gifair_ray.errors import BadInput, RunFailed
+from gifair_ray.memory import MMAP_BYTES, TRIM_BYTES
 
 TUNING = {
     # Results of up to so many bytes come back with the reply, past the object store: that saves
@@ -24,11 +25,10 @@ TUNING = {
 }
 STORE_BYTES = 512 << 20
 FRUGAL = {
-    # Processes have one pool of free memory, not eight per core, and what a step of training frees
-    # they keep for the next: to give it back and get it anew takes a hundredth of a CNN's time.
+    # Processes have one pool of free memory, not eight per core; see `memory` for the others.
     "MALLOC_ARENA_MAX": "1",
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(TRIM_BYTES),
+    "MALLOC_MMAP_THRESHOLD_": str(MMAP_BYTES),
     # Arrow takes memory from these, and gives it back, instead of keeping a pool of its own.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from gifair_ray.errors import BadInput
 from gifair_ray.federation import Population
+from gifair_ray.memory import keep_freed
 from gifair_ray.protocol import CPU, EvaluateJob, Job, Layout, Learner, Movable, TrainJobs
 from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import Scenario
@@ -59,6 +60,7 @@ class Backend(Protocol):
 
 def build_learner(scenario: Scenario, device: str = CPU) -> tuple[Federation, Learner]:
     """The clients' side of a scenario: their data, and what trains on it, on a torch device."""
+    keep_freed()
     federation = scenario.data.build(scenario.seed)
     learner = scenario.model.learner(
         federation, scenario.work, scenario.solver, scenario.seed, scenario.weighting.reports
