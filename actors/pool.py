@@ -9,7 +9,6 @@ that was lost goes to the others.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -201,7 +200,12 @@ class RayBackend:
     def _share_out(
         self, clients: Sequence[int], load: npt.NDArray[np.float64], shortest_s: float
     ) -> list[tuple[int, list[int]]]:
-        """Which actor plays which of them: its own, or the costliest first to the idlest."""
+        """Which actor plays which of them.
+
+        Its own, if actors have clients. Else the costliest first: a client has a home, where its
+        data have been made already, and goes there as long as that has no more than its share of
+        the work; the others go to the idlest.
+        """
         live, costs = self._crew.live(), self._cost[list(clients)]
         if self._per_actor is None:
             enough = max(1, int(costs.sum() * self._pace / shortest_s))
@@ -209,16 +213,16 @@ class RayBackend:
             if len(live) == 1:
                 return [(live[0], list(range(len(clients))))]
         shares: dict[int, list[int]] = {actor: [] for actor in live}
-        own = self._per_actor
-        taken = [(float(load[actor]), actor) for actor in live]
-        heapq.heapify(taken)
+        busy = {actor: float(load[actor]) for actor in live}
+        fair = (sum(busy.values()) + float(costs.sum())) / len(live) * (1 + 1e-9)
+        own, actors = self._per_actor, len(load)
         for place in np.argsort(-costs, kind="stable").tolist():
-            if own is not None and clients[place] // own in shares:
-                shares[clients[place] // own].append(place)
-                continue
-            busy, idlest = taken[0]
-            shares[idlest].append(place)
-            heapq.heapreplace(taken, (busy + float(costs[place]), idlest))
+            client, cost = clients[place], float(costs[place])
+            actor = client % actors if own is None else client // own
+            if actor not in busy or (own is None and busy[actor] + cost > fair):
+                actor = min(busy, key=busy.__getitem__)  # a tie: the first
+            shares[actor].append(place)
+            busy[actor] += cost
         return [(actor, sorted(places)) for actor, places in shares.items() if places]
 
     def collect(self, ids: Sequence[int]) -> Results:

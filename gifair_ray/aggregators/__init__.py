@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
-BLOCK = 1 << 17  # numbers added at a time: they stay in the processor's cache
+BLOCK = 1 << 18  # numbers added at a time: they stay in the processor's cache
 
 
 def weighted_sum(

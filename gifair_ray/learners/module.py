@@ -195,8 +195,10 @@ class ModuleLearner:
         anchor = torch.tensor(theta[: len(y)], device=self._device) if mu else y
         away = torch.empty_like(y) if mu else y
         seed_generators(self._device, self._seed, "torch", job.client, job.ordinal)
-        for step, eta in zip(order, rates, strict=True):
-            rows = torch.from_numpy(step[step >= 0]).to(self._device)
+        steps = torch.from_numpy(order).to(self._device)
+        heights = np.count_nonzero(order >= 0, axis=1).tolist()  # what is missing comes last
+        for step, n, eta in zip(steps, heights, rates, strict=True):
+            rows = step[:n]
             scores = module(x.index_select(0, rows))
             loss = cross_entropy(scores, labels.index_select(0, rows))
             # Gradients as autograd made them: adding them up in a vector first would take a
