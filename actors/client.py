@@ -20,6 +20,7 @@ from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
 from gifair_ray.actors.line import NOWHERE, Listener, Places, listener
 from gifair_ray.actors.pad import Rows
+from gifair_ray.actors.rest import rest
 from gifair_ray.actors.shipping import Shipment, unpacked
 from gifair_ray.actors.wire import Result, Sent, jobs_in, pack_results, unpack
 from gifair_ray.backend import Description, build_learner, one_torch_thread
@@ -64,6 +65,10 @@ class ClientActor:
     def ready(self) -> int:
         """The process that this actor is."""
         return os.getpid()
+
+    def rest(self, name: str) -> None:
+        """Answer calls over lines alone, until that rest ends."""
+        rest(name)
 
     def _build(self, spec: RunSpec) -> None:
         with contextlib.suppress(OSError):  # on another machine there is no such folder

@@ -7,6 +7,7 @@ no other is left. Results do not depend on who computed them, so none of this re
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,10 +18,12 @@ from gifair_ray.actors.calls import ActorLost, wait
 from gifair_ray.actors.client import ClientActor
 from gifair_ray.actors.handshake import Hello, check
 from gifair_ray.actors.line import Call, Line, connected
+from gifair_ray.actors.rest import Rest
 from gifair_ray.errors import BadInput, GifairError, RunFailed
 
 ATTEMPTS = 4  # at one call, and at filling one place
 REPLACED_S = 120.0  # for another actor to come, when none is left
+QUIET_S = 1.0  # without a call through Ray, for actors to rest from those
 
 
 def new_client(options: Mapping[str, Any]) -> Any:
@@ -70,6 +73,8 @@ class Crew:
         self._greet: Callable[[Any], Any] = lambda actor: actor.ready.remote()
         self._first: Hello | None = None
         self._lines: dict[int, Line] = {}
+        self._rests: dict[int, Rest] = {}
+        self._awake_s = time.monotonic()  # since when
 
     def assemble(self, greet: Callable[[Any], Any]) -> Hello:
         """Greet everybody for a run, now and when one comes later; what the first of them says.
@@ -79,6 +84,7 @@ class Crew:
         self._greet, self._first = greet, None
         for place, coming in self._coming.items():  # those of the run before
             self._coming[place] = replace(coming, hello=greet(coming.actor))
+        self._wake()
         while True:
             calls = {place: greet(self.actors[place]) for place in self._standing()}
             for place, call in calls.items():
@@ -118,6 +124,7 @@ class Crew:
 
     def hang_up(self) -> None:
         """Close all lines; calls go through Ray until the next `assemble`."""
+        self._wake()
         for line in self._lines.values():
             line.close()
         self._lines.clear()
@@ -139,14 +146,25 @@ class Crew:
         line = self._lines.get(place)
         task.call = task.over(line) if task.over is not None and line is not None else None
         if task.call is None:
-            task.call = task.begin(task.actor)
+            self._through_ray(task)
+        elif place not in self._rests and time.monotonic() > self._awake_s + QUIET_S:
+            self._rests[place] = Rest(task.actor)
+
+    def _through_ray(self, task: Task) -> None:
+        self._wake()
+        task.call = task.begin(task.actor)
+
+    def _wake(self) -> None:
+        self._awake_s = time.monotonic()
+        while self._rests:
+            self._rests.popitem()[1].end()
 
     def results(self, tasks: Sequence[Task], place: Callable[[Task], int]) -> list[Any]:
         """What calls have come to. One whose actor was lost is made again, in a place that is told.
 
         Raises what an actor raised, and RunFailed for a call that was lost too often.
         """
-        done = {id(task): reply for task in tasks if (reply := _heard(task)) is not None}
+        done = {id(task): reply for task in tasks if (reply := self._heard(task)) is not None}
         if len(done) == len(tasks):  # the most frequent case, and the shortest calls
             return list(done.values())
         todo = [task for task in tasks if id(task) not in done]
@@ -159,7 +177,7 @@ class Crew:
             failed = []
             for task in todo:
                 try:
-                    reply = _heard(task)
+                    reply = self._heard(task)
                     done[id(task)] = wait(task.call) if reply is None else reply
                 except ActorLost as error:
                     self._note(task, error)
@@ -168,6 +186,14 @@ class Crew:
                 self.send(task, place(task))
             todo = failed
         return [done[id(task)] for task in tasks]
+
+    def _heard(self, task: Task) -> Any:
+        """What came back over a line. If nothing did it is asked for again: Ray will say why."""
+        if not isinstance(task.call, Call):
+            return None
+        if (reply := task.call.reply()) is None:
+            self._through_ray(task)
+        return reply
 
     def give_up(self, tasks: Iterable[Task]) -> None:
         """Nobody will ask for the results of these calls, nor of any other over a line."""
@@ -191,6 +217,7 @@ class Crew:
             return  # it is known
         self.losses.append(f"client actor {place}: {_first_line(error)}")
         self._down.add(place)
+        self._wake()
         if (line := self._lines.pop(place, None)) is not None:
             line.close()
         _kill(actor)  # it may only have been out of reach
@@ -230,15 +257,6 @@ class Crew:
             f"{about}: no client actor is left, and none came in {REPLACED_S:g} s: "
             f"{'; '.join(self.losses[-3:])}"
         )
-
-
-def _heard(task: Task) -> Any:
-    """What came back over a line. If nothing did the call is made again, and Ray will say why."""
-    if not isinstance(task.call, Call):
-        return None
-    if (reply := task.call.reply()) is None:
-        task.call = task.begin(task.actor)
-    return reply
 
 
 def _kill(actor: Any) -> None:

@@ -1,12 +1,16 @@
-"""Sums of products that come out the same whatever the number of threads.
+"""Sums that come out the same whatever the number of threads.
 
 A BLAS may split a long dot product between threads, and then its last bits depend on how many
-there are: not for anything that is recorded, or that decides a step.
+there are: not for anything that is recorded, or that decides a step. Here threads share blocks,
+whose results do not depend on who computed them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +20,24 @@ from gifair_ray.replies import Models
 Floats = npt.NDArray[np.float64]
 Reals = npt.NDArray[np.floating]
 BLOCK = 1 << 14  # numbers of a long vector that are taken at a time: they stay in the cache
+
+THREADS = 4  # more would wait for the memory
+LONG = 1 << 19  # numbers whose sum is worth a thread
+
+
+def share_blocks(work: Callable[[range], None], blocks: range, numbers: int) -> None:
+    """Do `work` for all blocks of so many numbers in total; by several threads if that is long."""
+    threads = min(THREADS, os.cpu_count() or 1, numbers // LONG, len(blocks))
+    if threads <= 1:
+        work(blocks)
+        return
+    mine, *others = (blocks[i::threads] for i in range(threads))
+    with ThreadPoolExecutor(len(others)) as pool:
+        # In the caller's context, which has numpy's answer to an overflow.
+        done = [pool.submit(copy_context().run, work, some) for some in others]
+        work(mine)
+        for some in done:
+            some.result()
 
 
 def dot(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -41,7 +63,8 @@ def squared_norms(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
     out = np.zeros(len(rows))
     for k, (row, base) in enumerate(zip(rows, bases, strict=True)):
         for at in range(0, len(row), BLOCK):
+            # Both in float64 first: numpy subtracts mixed types by small pieces.
             change = row[at : at + BLOCK].astype(np.float64)
-            change -= base[at : at + BLOCK]
+            change -= base[at : at + BLOCK].astype(np.float64)
             out[k] += dot(change, change)
     return out

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import threading
 import uuid
 from contextlib import closing
 from functools import partial
@@ -14,6 +17,7 @@ import pytest
 import gifair_ray
 from gifair_ray.actors.line import NOWHERE, QUEUED, Call, Line, Listener, connected
 from gifair_ray.actors.pad import Pad, Rows, pad_for
+from gifair_ray.actors.rest import Rest, rest
 from gifair_ray.actors.wire import pack, pack_results, unpack, unpack_results
 from gifair_ray.protocol import Layout, Message, TrainJob, TrainJobs
 from gifair_ray.replies import Trained
@@ -129,6 +133,96 @@ def test_models_that_are_too_large_have_no_pad():
 def test_nobody_listens():
     assert connected(None) is None
     assert connected(f"\0nobody-{uuid.uuid4().hex}") is None
+
+
+class Sleeper:
+    """An actor as far as its rest goes."""
+
+    def __init__(self):
+        self.threads = []
+        self.rest = self
+
+    def remote(self, name):
+        self.threads.append(threading.Thread(target=rest, args=(name,)))
+
+
+def test_a_rest_ends_when_it_is_told_to_even_before_it_has_begun():
+    actor = Sleeper()
+    first, second = Rest(actor), Rest(actor)
+    resting, late = actor.threads
+    resting.start()
+    second.end()
+    late.start()
+    late.join(10)
+    assert not late.is_alive()
+    assert resting.is_alive()
+    first.end()
+    resting.join(10)
+    assert not resting.is_alive()
+
+
+def test_a_rest_ends_with_the_process_that_began_it():
+    program = (
+        "import sys; from types import SimpleNamespace; from gifair_ray.actors.rest import Rest\n"
+        "actor = SimpleNamespace(rest=SimpleNamespace(remote=lambda n: print(n, flush=True)))\n"
+        "began = Rest(actor); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        name = process.stdout.readline().decode().rstrip("\n")
+        resting = threading.Thread(target=rest, args=(name,))
+        resting.start()
+        resting.join(0.1)
+        assert resting.is_alive()
+        process.kill()
+    resting.join(10)
+    assert not resting.is_alive()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_on_this_machine")
+def test_actors_that_rest_answer_over_lines_and_wake_for_a_call_through_ray(monkeypatch):
+    from gifair_ray.actors import crew as crews
+    from gifair_ray.actors.client import RunSpec
+    from gifair_ray.actors.cluster import cluster
+    from gifair_ray.actors.pool import RayBackend
+    from gifair_ray.backend import LocalBackend
+    from gifair_ray.protocol import EvaluateJob
+    from gifair_ray.scenario import parse
+
+    monkeypatch.setattr(crews, "QUIET_S", -1.0)
+    scenario = parse(
+        {
+            "data": {"source": "synthetic", "clients": 8, "samples": 20},
+            "model": {"kind": "softmax"},
+            "work": {"epochs": 1, "batch_size": 10},
+            "sampling": {"scheme": "all"},
+            "stop": {"rounds": 1},
+        }
+    )
+    with cluster(workers=1) as actors, LocalBackend(scenario) as here:
+        spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
+        crew = crews.Crew(list(actors.clients), actors.options)
+        there = RayBackend(spec, crew, None)
+        for backend in (here, there):
+            backend.publish(0, here.describe().initial)
+        resting = []
+        for number in range(0, 20, 4):
+            trained = TrainJobs.of([TrainJob(number, 3, number, Message(0, 0.0, 0.0))])
+            evaluated = EvaluateJob(number + 1, np.arange(8), "test", 0)
+            for job in (trained, trained, evaluated):
+                ids = [number] if job is trained else [number + 1]
+                for backend in (here, there):
+                    backend.submit([job])
+                resting.append(len(crew._rests))
+                expected, found = (backend.collect(ids)[ids[0]] for backend in (here, there))
+                if job is trained:
+                    assert found.model.tobytes() == expected.model.tobytes()
+                else:
+                    assert found.loss.tobytes() == expected.loss.tobytes()
+        assert resting == [1, 1, 0] * 5
+        crew.assemble(lambda actor: actor.hello.remote(spec))  # as the next run does
+        there.close()
 
 
 @pytest.mark.ray

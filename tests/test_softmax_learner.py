@@ -109,7 +109,7 @@ def by_hand(toy, work, theta, item, mu=0.0):
     W, bias = (part.clone().requires_grad_() for part in start)
     order = work.order(SEED, item.client, item.ordinal, len(data))
     rates = work.schedule.rates(item.message.clock, len(order))
-    for rows, eta in zip(order[: item.steps], rates.tolist(), strict=False):
+    for rows, eta in list(zip(order, rates.tolist(), strict=True))[: item.steps]:
         rows = rows[rows >= 0]
         z = torch.tensor(data.x[rows]) @ W + bias
         gradients = torch.autograd.grad(cross_entropy(z, torch.tensor(data.y[rows])), (W, bias))

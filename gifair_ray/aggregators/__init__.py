@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gifair_ray.parts import Part
 from gifair_ray.replies import Models, Params
+from gifair_ray.sums import share_blocks
 
 if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
@@ -31,27 +32,31 @@ def weighted_sum(
     m, n = len(rows), len(rows[0])
     total = np.empty(n, dtype=np.float64 if onto is None else onto.dtype)
     block = max(1, min(n, BLOCK // m))
-    buffer, sums = np.empty((m, block), dtype=np.float64), np.empty(block, dtype=np.float64)
     alike = len(set(map(id, bases))) == 1
-    for at in range(0, n, block):
-        part = slice(at, min(n, at + block))
-        changes = buffer[:, : part.stop - at]
-        # Copied first: numpy subtracts in another type than the operands' by small pieces.
-        if isinstance(rows, np.ndarray):
-            changes[:] = rows[:, part]
-        else:
-            for k in range(m):
-                changes[k] = rows[k][part]
-        if alike:
-            changes -= bases[0][part].astype(np.float64)
-        else:
-            for k in range(m):
-                changes[k] -= bases[k][part]
-        changes *= weights[:, None]
-        here = np.add.reduce(changes, axis=0, out=sums[: part.stop - at])
-        if onto is not None:
-            here += onto[part]
-        total[part] = here
+
+    def add(blocks: range) -> None:
+        buffer, sums = np.empty((m, block), dtype=np.float64), np.empty(block, dtype=np.float64)
+        for at in blocks:
+            part = slice(at, min(n, at + block))
+            changes = buffer[:, : part.stop - at]
+            # Copied first: numpy subtracts in another type than the operands' by small pieces.
+            if isinstance(rows, np.ndarray):
+                changes[:] = rows[:, part]
+            else:
+                for k in range(m):
+                    changes[k] = rows[k][part]
+            if alike:
+                changes -= bases[0][part].astype(np.float64)
+            else:
+                for k in range(m):
+                    changes[k] -= bases[k][part]
+            changes *= weights[:, None]
+            here = np.add.reduce(changes, axis=0, out=sums[: part.stop - at])
+            if onto is not None:
+                here += onto[part]
+            total[part] = here
+
+    share_blocks(add, range(0, n, block), m * n)
     return total
 
 

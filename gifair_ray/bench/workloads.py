@@ -147,7 +147,7 @@ def _w1(folder: Path, small: bool) -> list[Arm]:
 
 
 def _pairs(workload: str, scenario: Table, cohort: int, warm: int) -> list[Arm]:
-    one: Table = {"scenario": scenario, "per_round": cohort, "seconds": 8.0}
+    one: Table = {"scenario": scenario, "per_round": cohort, "seconds": 12.0}
     return [
         Arm(workload, "loop ×1", HERE, "loop", warm=2, **one),
         Arm(workload, "ray ×1", ON_RAY, "engine", warm=warm, **one),
@@ -162,7 +162,7 @@ def _w2(folder: Path, small: bool) -> list[Arm]:
     policy = {"kind": "fedbuff", "concurrency": 4 if small else 32, "buffer": cohort}
     ahead = scenario | {"algorithm": "fedbuff", "policy": policy, "devices": devices}
     # The loops have everybody's data before they start; the engine makes them at first use.
-    found = _pairs("W2", scenario, cohort, warm=2 if small else 12)
+    found = _pairs("W2", scenario, cohort, warm=2 if small else 20)
     return [*found, replace(found[-1], name="fedbuff ray ×2", scenario=ahead)]
 
 
