@@ -113,7 +113,9 @@ def test_a_clients_bits_do_not_depend_on_its_company(
     toy = Toy(tuple(sizes), features=features, classes=4)
     learner = _learner(toy, work, solver, hidden, dtype)
     theta = learner.initial()
-    jobs = [job(k, ordinal=k % 3, tilt=0.1 * k, clock=0.5 * k) for k in range(len(sizes))]
+    jobs = [
+        job(k, ordinal=k % 3, tilt=0.1 * (k % 3), clock=0.5 * (k % 2)) for k in range(len(sizes))
+    ]
     together = learner.train(theta, jobs)
     order = data.draw(st.permutations(range(len(jobs))))
     cut = data.draw(st.integers(1, len(jobs)))

@@ -303,7 +303,13 @@ def test_a_clients_bits_do_not_depend_on_its_place_or_company(
     maker = learner(toy, work, Proximal(mu=mu), dtype=dtype)
     theta = maker.initial()
     jobs = [
-        job(k, ordinal=k % 3, tilt=0.1 * k, clock=k / 2, steps=data.draw(st.none() | st.just(1)))
+        job(
+            k,
+            ordinal=k % 3,
+            tilt=0.1 * (k % 4),
+            clock=k % 2 / 2,
+            steps=data.draw(st.none() | st.just(1)),
+        )
         for k in range(len(sizes))
     ]
     alone = {}

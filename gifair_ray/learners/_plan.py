@@ -51,7 +51,7 @@ class Plan:
     where all use the same rows. A batch that is short of rows is filled up with row 0, and `absent`
     (clients, steps, rows) says where; None: nowhere. `counts` (clients, steps) says how many rows a
     batch has by itself, and `rates` with which learning rate; where all are alike there is one row
-    for them. `steps` counts each client's.
+    for them, as there always is where nothing is absent. `steps` counts each client's.
     """
 
     members: Ints
@@ -66,6 +66,17 @@ class Plan:
     def outline(self) -> Outline:
         """Without the rows, which take much room."""
         return Outline(self.members, self.rates, self.steps)
+
+    def strengths(self, tilts: Floats) -> tuple[list[float], npt.NDArray[np.floating] | None]:
+        """−η m_k/rows: a factor of every step for all clients, and one (clients, steps or 1, 1)
+        for each; None: 1.
+
+        Which of the two has η/rows follows from the scenario alone: the bits depend on it.
+        """
+        m = (1.0 + tilts)[:, None, None]
+        if self.absent is None:
+            return (-self.rates / self.counts)[0].tolist(), m if tilts.any() else None
+        return [-1.0] * self.rates.shape[1], self.rates[:, :, None] * m / self.counts[:, :, None]
 
 
 def last_rate(plans: Sequence[Outline], place: int) -> float:
@@ -86,11 +97,13 @@ def plans(
     in_a_pass: list[int] | None,
 ) -> Iterator[Plan]:
     """The jobs in stacks of at most `most`; each client's batches are filled up to one height,
-    unless all clients of the population have batches of the same heights `in_a_pass`.
+    unless all clients of the population have batches of the same heights `in_a_pass`: then all of a
+    stack have one learning rate, too.
     """
     totals = work.step_counts(samples)
     steps = np.minimum(totals, jobs.limits)
-    for n, members in _by_rows(work, samples):
+    together = _by_rows(work, samples) if in_a_pass is None else _by_clock(jobs.clocks)
+    for n, members in together:
         if _differ(steps[members]):
             members = members[np.argsort(-steps[members], kind="stable")]
         for at in range(0, len(members), most):
@@ -127,6 +140,15 @@ def _by_rows(work: Work, samples: Ints) -> Iterator[tuple[int, Ints]]:
     rows = bucket(samples)
     for n in np.unique(rows).tolist():
         yield n, np.flatnonzero(rows == n)
+
+
+def _by_clock(clocks: Floats) -> Iterator[tuple[int, Ints]]:
+    """Who has the same learning rates; their rows are known."""
+    if not _differ(clocks):
+        yield 0, np.arange(len(clocks))
+        return
+    for clock in np.unique(clocks):
+        yield 0, np.flatnonzero(clocks == clock)
 
 
 def _order(

@@ -178,11 +178,13 @@ class DenseLearner:
         """y ← y − η ((1 + tilt) g(y) + μ (y − θ)), from one start or one for each client."""
         clients, width = len(plan.members), plan.rates.shape[1]
         whole = stack = self._copies(self._stack(start), clients)
-        strength = plan.rates * (1.0 + tilts)[:, None] / plan.counts  # η m_k/rows
-        scale = strength.astype(self._dtype)[:, :, None]
-        if self._widths and plan.absent is not None:
-            scale = ~plan.absent * scale  # a row that is absent is 0, but not a hidden layer's
-        scales = torch.from_numpy(scale)[:, :, :, None].unbind(1)
+        alphas, factors = plan.strengths(tilts)
+        scales: Sequence[Tensor] | None = None
+        if factors is not None:
+            factors = factors.astype(self._dtype)
+            if self._widths and plan.absent is not None:
+                factors = factors * ~plan.absent  # an absent row is 0, but not a hidden layer's
+            scales = torch.from_numpy(factors)[:, :, :, None].expand(-1, width, -1, -1).unbind(1)
         rows = max(plan.heights)
         if self._minus_one.shape[0] < clients or self._minus_one.shape[1] < rows:
             self._minus_one = torch.full((clients, rows, 1), -1.0, dtype=self._torch_dtype)
@@ -194,20 +196,22 @@ class DenseLearner:
         if mu:
             pulls = torch.from_numpy((plan.rates * mu).astype(self._dtype))  # η μ
             pulls = pulls[:, :, None, None].expand(clients, width, 1, 1)
-        for a, scale_i, (X, y), i in zip(
-            active, scales, self._batches(plan, active), range(width), strict=True
+        for i, a, alpha, (X, y) in zip(
+            range(width), active, alphas, self._batches(plan, active), strict=True
         ):
             if a < clients:  # some are done
                 clients, stack = a, [A[:a] for A in stack]
             if a < len(plan.steps):
-                X, y, scale_i = X[:a], y[:a], scale_i[:a]
+                X, y = X[:a], y[:a]
             H, Z = self._forward(X, stack) if self._widths else ([X], [torch.bmm(X, stack[0])])
-            G = torch.softmax(Z[-1], 2).scatter_add_(2, y, self._minus_one).mul_(scale_i)
+            G = torch.softmax(Z[-1], 2).scatter_add_(2, y, self._minus_one)
+            if scales is not None:
+                G.mul_(scales[i][:a])
             if pulls is None and not self._widths:  # softmax regression: no layer to go back to
-                stack[0].baddbmm_(X.transpose(1, 2), G, alpha=-1.0)
+                stack[0].baddbmm_(X.transpose(1, 2), G, alpha=alpha)
                 continue
             pull = [] if pulls is None else [(theta_l, pulls[:a, i]) for theta_l in anchor]
-            self._step(stack, H, Z, G, pull)
+            self._step(stack, H, Z, G, alpha, pull)
         self._flatten(whole, out)
 
     def _batches(self, plan: Plan, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -242,9 +246,10 @@ class DenseLearner:
         H: Sequence[Tensor],
         Z: Sequence[Tensor],
         G: Tensor,
+        alpha: float,
         pulls: Sequence[tuple[Tensor, Tensor]],
     ) -> None:
-        """Backward from G, the scaled gradient of the scores, with every layer's step on the way.
+        """Backward from G, the gradient of the scores, with every layer's step by α on the way.
 
         The constant output of a hidden layer is 0 before it is set, so no gradient passes it.
         """
@@ -256,7 +261,7 @@ class DenseLearner:
             if pulls:
                 theta, strength = pulls[layer]
                 A.lerp_(theta.expand_as(A), strength)
-            A.baddbmm_(H[layer].transpose(1, 2), G, alpha=-1.0)
+            A.baddbmm_(H[layer].transpose(1, 2), G, alpha=alpha)
             G = below
 
     # Evaluation
