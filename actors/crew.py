@@ -147,8 +147,15 @@ class Crew:
         task.call = task.over(line) if task.over is not None and line is not None else None
         if task.call is None:
             self._through_ray(task)
-        elif place not in self._rests and time.monotonic() > self._awake_s + QUIET_S:
-            self._rests[place] = Rest(task.actor)
+        elif time.monotonic() > self._awake_s + QUIET_S:
+            self._lay_to_rest(place)
+
+    def _lay_to_rest(self, place: int) -> None:
+        before = self._rests.get(place)
+        if before is None or before.over:
+            self._rests[place] = Rest(self.actors[place])
+            if before is not None:
+                before.end()
 
     def _through_ray(self, task: Task) -> None:
         self._wake()

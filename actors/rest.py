@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 import uuid
 from typing import Any
 
+LASTS_S = 5.0  # so long, others who call the actor would wait for it
+
 
 class Rest:
-    """Begins with a call to the actor, which lasts until `end`, or as long as this process."""
+    """A call to the actor, which returns at the `end`, with this process, or when it is `over`."""
 
     def __init__(self, actor: Any) -> None:
+        self._until = time.monotonic() + LASTS_S
         name = f"\0gifair-{uuid.uuid4().hex}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(name)
         self._socket.listen()  # nobody is let in: who waits at the door sees it close
         self._call = actor.rest.remote(name)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has lasted so long that another may follow."""
+        return time.monotonic() > self._until
 
     def end(self) -> None:
         """Let the actor answer Ray's calls again. It may not even have come to rest yet."""
@@ -30,5 +39,6 @@ class Rest:
 def rest(name: str) -> None:
     """Wait until the rest of that name ends."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.settimeout(LASTS_S)
         door.connect(name)
         door.recv(1)

@@ -161,6 +161,20 @@ def test_a_rest_ends_when_it_is_told_to_even_before_it_has_begun():
     assert not resting.is_alive()
 
 
+def test_a_rest_is_over_by_itself_for_others_may_call(monkeypatch):
+    actor = Sleeper()
+    long = Rest(actor)
+    monkeypatch.setattr("gifair_ray.actors.rest.LASTS_S", 0.05)
+    short = Rest(actor)
+    resting = actor.threads[1]
+    resting.start()
+    resting.join(10)
+    assert not resting.is_alive()
+    assert [long.over, short.over] == [False, True]
+    for began in (long, short):
+        began.end()
+
+
 def test_a_rest_ends_with_the_process_that_began_it():
     program = (
         "import sys; from types import SimpleNamespace; from gifair_ray.actors.rest import Rest\n"
