@@ -23,7 +23,7 @@ from gifair_ray.actors.pad import Rows
 from gifair_ray.actors.rest import rest
 from gifair_ray.actors.shipping import Shipment, unpacked
 from gifair_ray.actors.wire import Result, Sent, jobs_in, pack_results, unpack
-from gifair_ray.backend import Description, build_learner, one_torch_thread
+from gifair_ray.backend import build_learner, one_torch_thread
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import CPU, EvaluateJob, Learner, TrainJob
@@ -85,17 +85,23 @@ class ClientActor:
         gc.freeze()  # what is there now stays: looking through it again and again takes long
 
     def hello(self, spec: RunSpec) -> Hello:
-        """The population, the model's layout and the initial model; and what this worker is."""
+        """The population and the model's layout; and what this worker is."""
         with self._one_at_a_time:  # work that was given up may still be under way
             if spec.run not in self._runs:
                 self._build(spec)
             _, federation, learner = self._runs[spec.run]
-            described = Description(federation.population, learner.layout, learner.initial())
         width = int(np.prod(federation.task.input_shape))
         mine = Credentials.mine(federation.population.fingerprint(), spec.device)
         self._listener = self._listener or listener(self._over_a_line)
         line = None if self._listener is None else self._listener.name
-        return Hello(described, width, mine, ray.get_runtime_context().get_node_id(), line)
+        node = ray.get_runtime_context().get_node_id()
+        return Hello(federation.population, learner.layout, width, mine, node, line)
+
+    def initial(self, run: str, parts: int) -> Params | list[Params]:
+        """The model that a run starts from; if in several parts, then as so many results."""
+        with self._one_at_a_time:
+            model = self._runs[run][2].initial()
+        return model if parts == 1 else np.array_split(model, parts)
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(

@@ -194,6 +194,16 @@ class Crew:
             todo = failed
         return [done[id(task)] for task in tasks]
 
+    def ask(self, begin: Callable[[Any], Any], about: str) -> Any:
+        """What the first that lives says."""
+        task = Task(begin, lambda: about)
+        while True:
+            self.send(task, self.live(about)[0])
+            try:
+                return wait(task.call)
+            except ActorLost as error:
+                self._note(task, error)
+
     def _heard(self, task: Task) -> Any:
         """What came back over a line. If nothing did it is asked for again: Ray will say why."""
         if not isinstance(task.call, Call):

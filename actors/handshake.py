@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from gifair_ray.backend import Description
 from gifair_ray.errors import BadInput
-from gifair_ray.protocol import CPU
+from gifair_ray.federation import Population
+from gifair_ray.protocol import CPU, Layout
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def _numpys_capability() -> str:
 class Hello:
     """The answer of an actor to a run: what it sees of it, and what it is."""
 
-    described: Description
+    population: Population
+    layout: Layout
     width: int
     """Values of one input."""
     credentials: Credentials

@@ -29,6 +29,8 @@ from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
 from gifair_ray.scenario import parse
 
 INLINE_BYTES = 64 << 10
+PART_BYTES = 512 << 10
+INLINE_REPLY_BYTES = 8 << 20  # of all results of a call, by Ray's own limit
 SHORTEST_S = 0.0025  # work that is not worth sharing out: a call costs about a third of that
 SHORTEST_ON_LINES_S = 0.0006
 LONGEST_S = 0.1  # work in one call
@@ -81,20 +83,27 @@ class RayBackend:
         self._done: Found = {}
         self.moved = 0  # bytes of models and results, each object once
         hello = crew.assemble(lambda actor: actor.hello.remote(spec))
-        self._described: Description = hello.described
-        self.width = hello.width
+        self.population, self.layout, self.width = hello.population, hello.layout, hello.width
         # Cost of a dispatch, for balancing: samples seen, and a little for each step's overhead.
         scenario = parse(spec.scenario)
-        work, sizes = scenario.work, self._described.population.train
+        work, sizes = scenario.work, self.population.train
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
         # Seconds that a unit of cost takes: of late, or a guess.
-        self._pace = self._described.layout.size / ASSUMED
-        large = self._described.initial.nbytes > INLINE_BYTES
+        self._pace = self.layout.size / ASSUMED
+        large = self.layout.nbytes > INLINE_BYTES
         one_model = scenario.solver.tracks == 1  # which is all that a pad has room for
-        self._pad = pad_for(self._described.layout) if large and one_model else None
+        self._pad = pad_for(self.layout) if large and one_model else None
 
     def describe(self) -> Description:
-        return self._described
+        # In parts that Ray sends with its reply: memory of its store would stay taken.
+        nbytes = self.layout.nbytes
+        parts = -(-nbytes // PART_BYTES) if nbytes <= INLINE_REPLY_BYTES else 1
+        found = self._crew.ask(
+            lambda actor: actor.initial.options(num_returns=parts).remote(self._run, parts),
+            "the initial model",
+        )
+        initial = found if parts == 1 else np.concatenate(found)
+        return Description(self.population, self.layout, initial)
 
     def publish(self, version: int, theta: Params) -> None:
         self._models[version] = made = _Version(theta)
@@ -235,7 +244,7 @@ class RayBackend:
     def _fetch_training(self, ids: Sequence[int]) -> None:
         wanted = list({id(chunk): chunk for chunk in map(self._chunks.__getitem__, ids)}.values())
         results = self._crew.results([chunk.task for chunk in wanted], self._another)
-        layout = self._described.layout
+        layout = self.layout
         for result, chunk in zip(results, wanted, strict=True):
             trained, seconds = unpack_results(
                 result, layout.size, layout.dtype, partial(self._lent, chunk)

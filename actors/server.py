@@ -41,10 +41,9 @@ class ServerActor:
             self._backend = RayBackend(spec, self._crew, clients_per_actor)
         else:
             self._backend = _StruckBackend(spec, self._crew, clients_per_actor)
-        scenario, found = parse(spec.scenario), self._backend.describe()
-        people = found.population
+        scenario, people = parse(spec.scenario), self._backend.population
         samples = int((people.train + people.val + people.test).sum())
-        return Needs.of(scenario, found.layout, samples, self._backend.width, len(people))
+        return Needs.of(scenario, self._backend.layout, samples, self._backend.width, len(people))
 
     def begin(self, spec: RunSpec, folder: Path | None, saving: Saving) -> None:
         """Take up the run that was prepared."""

@@ -165,6 +165,11 @@ class Layout:
         """Length of the flat vector."""
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the flat vector."""
+        return self.size * np.dtype(self.dtype).itemsize
+
     def tensors(self, flat: Params) -> dict[str, Params]:
         """The named tensors of a flat vector (or of a stack of them), as views."""
         stack, out, at = flat.shape[:-1], {}, 0

@@ -222,7 +222,7 @@ def test_another_processor_is_told_without_torch_too():
 def test_a_crew_with_a_stranger_does_not_begin(actors):
     import ray
 
-    said = handshake.Hello(None, 1, handshake.Credentials.mine("data"))
+    said = handshake.Hello(None, None, 1, handshake.Credentials.mine("data"))
 
     class Member:
         def __init__(self, said):

@@ -348,12 +348,14 @@ def test_a_run_is_not_begun_while_work_that_was_given_up_goes_on():
     actor._one_at_a_time, build = lock, actor._build
     actor._build = lambda spec: (seen.append(lock.held), build(spec))
     spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
-    first = actor.hello(spec).described.initial
+    actor.hello(spec)
     _, _, learner = actor._runs[spec.run]
     initial = learner.initial
     learner.initial = lambda: (seen.append(lock.held), initial())[1]
-    assert np.array_equal(actor.hello(spec).described.initial, first)
-    assert seen == [True, True]
+    whole = actor.initial(spec.run, 1)
+    assert np.array_equal(np.concatenate(actor.initial(spec.run, 3)), whole)
+    assert np.array_equal(whole, initial())
+    assert seen == [True, True, True]
 
 
 @pytest.mark.ray

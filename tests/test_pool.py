@@ -34,7 +34,9 @@ class Crew:
         self.actors, self.described, self.lost = list(range(ACTORS)), described, set()
 
     def assemble(self, _greet):
-        return SimpleNamespace(described=self.described, width=60)
+        return SimpleNamespace(
+            population=self.described.population, layout=self.described.layout, width=60
+        )
 
     def live(self, _about=""):
         return [place for place in self.actors if place not in self.lost]
