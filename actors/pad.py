@@ -87,8 +87,7 @@ def pad_for(layout: Layout) -> Pad | None:
 
 
 def _stride(layout: Layout) -> int:
-    bytes_ = layout.size * np.dtype(layout.dtype).itemsize
-    return -(-bytes_ // ALIGNED) * ALIGNED
+    return -(-layout.nbytes // ALIGNED) * ALIGNED
 
 
 def _rows(layout: Layout) -> int:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gifair_ray.errors import BadInput
 from gifair_ray.protocol import Layout
 from gifair_ray.scenario import Scenario
@@ -69,7 +67,7 @@ class Needs:
     @staticmethod
     def of(scenario: Scenario, layout: Layout, samples: int, width: int, K: int) -> Needs:
         """For K clients with so many samples in all, of so many values each."""
-        model = layout.size * np.dtype(layout.dtype).itemsize
+        model = layout.nbytes
         replies = max(scenario.sampling.slots(K), int(getattr(scenario.policy, "concurrency", 0)))
         tracks = scenario.solver.tracks
         personal = K if scenario.solver.keep else 0

@@ -126,7 +126,7 @@ class World:
     @cached_property
     def model_bytes(self) -> int:
         """Size of a model on the network."""
-        return self.layout.size * np.dtype(self.layout.dtype).itemsize
+        return self.layout.nbytes
 
 
 def frozen(model: Params) -> Params:

@@ -28,6 +28,13 @@ JOBS = TrainJobs.of(
 )
 
 
+EIGHT = {
+    "data": {"source": "synthetic", "clients": 8, "samples": 20},
+    "model": {"kind": "softmax"},
+    "work": {"epochs": 1, "batch_size": 10},
+    "sampling": {"scheme": "all"},
+    "stop": {"rounds": 1},
+}
 LAYOUT = Layout(("theta",), ((2,),), 2, "float32")
 
 
@@ -146,6 +153,13 @@ class Sleeper:
         self.threads.append(threading.Thread(target=rest, args=(name,)))
 
 
+@pytest.fixture
+def long_rests(monkeypatch):
+    """Longer than a test waits, so that none is over by itself."""
+    monkeypatch.setattr("gifair_ray.actors.rest.LASTS_S", 60.0)
+
+
+@pytest.mark.usefixtures("long_rests")
 def test_a_rest_ends_when_it_is_told_to_even_before_it_has_begun():
     actor = Sleeper()
     first, second = Rest(actor), Rest(actor)
@@ -161,7 +175,7 @@ def test_a_rest_ends_when_it_is_told_to_even_before_it_has_begun():
     assert not resting.is_alive()
 
 
-def test_a_rest_is_over_by_itself_for_others_may_call(monkeypatch):
+def test_a_rest_is_over_by_itself_for_others_may_call(monkeypatch, long_rests):
     actor = Sleeper()
     long = Rest(actor)
     monkeypatch.setattr("gifair_ray.actors.rest.LASTS_S", 0.05)
@@ -175,6 +189,7 @@ def test_a_rest_is_over_by_itself_for_others_may_call(monkeypatch):
         began.end()
 
 
+@pytest.mark.usefixtures("long_rests")
 def test_a_rest_ends_with_the_process_that_began_it():
     program = (
         "import sys; from types import SimpleNamespace; from gifair_ray.actors.rest import Rest\n"
@@ -205,15 +220,7 @@ def test_actors_that_rest_answer_over_lines_and_wake_for_a_call_through_ray(monk
     from gifair_ray.scenario import parse
 
     monkeypatch.setattr(crews, "QUIET_S", -1.0)
-    scenario = parse(
-        {
-            "data": {"source": "synthetic", "clients": 8, "samples": 20},
-            "model": {"kind": "softmax"},
-            "work": {"epochs": 1, "batch_size": 10},
-            "sampling": {"scheme": "all"},
-            "stop": {"rounds": 1},
-        }
-    )
+    scenario = parse(EIGHT)
     with cluster(workers=1) as actors, LocalBackend(scenario) as here:
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
         crew = crews.Crew(list(actors.clients), actors.options)
@@ -249,16 +256,9 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
     from gifair_ray.backend import LocalBackend
     from gifair_ray.scenario import parse
 
-    table = {
-        "data": {"source": "synthetic", "clients": 8, "samples": 20},
-        "model": {"kind": "softmax"},
-        "work": {"epochs": 1, "batch_size": 10},
-        "sampling": {"scheme": "all"},
-        "stop": {"rounds": 1},
-    }
     jobs = [TrainJob(i, i, 0, Message(0, 0.0, 0.0)) for i in range(8)]
     one, two = TrainJobs.of(jobs[:4]), TrainJobs.of(jobs[4:])
-    scenario = parse(table)
+    scenario = parse(EIGHT)
     with cluster(workers=1) as actors, LocalBackend(scenario) as here:
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
         crew = Crew(list(actors.clients), actors.options)
@@ -288,15 +288,7 @@ def test_large_models_go_over_a_pad_whose_rows_come_back():
     from gifair_ray.backend import LocalBackend
     from gifair_ray.scenario import parse
 
-    scenario = parse(
-        {
-            "data": {"source": "synthetic", "clients": 8, "samples": 20, "features": 3000},
-            "model": {"kind": "softmax"},
-            "work": {"epochs": 1, "batch_size": 10},
-            "sampling": {"scheme": "all"},
-            "stop": {"rounds": 1},
-        }
-    )
+    scenario = parse(EIGHT | {"data": EIGHT["data"] | {"features": 3000}})
     with cluster(workers=2) as actors, LocalBackend(scenario) as here:
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
         crew = Crew(list(actors.clients), actors.options)
