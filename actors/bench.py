@@ -6,6 +6,7 @@ Run as `python -m gifair_ray.actors.bench` by `gifair_ray.bench.run`.
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import ray
 
 from gifair_ray.actors.calls import wait
 from gifair_ray.actors.cluster import cluster
-from gifair_ray.bench.window import TAIL_S, given, measure, say
+from gifair_ray.bench.window import given, measure, say
 from gifair_ray.scenario import parse
 
 STEP_S = 0.25
@@ -37,7 +38,7 @@ class _Idle:
 def _engine(arm: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, cluster(workers=arm["workers"]) as actors:
         session = actors.start(parse(arm["scenario"]), Path(folder))
-        step = STEP_S if arm["seconds"] else 0.0
+        step = STEP_S if arm["turns"] else 0.0
         measure(arm, lambda: session.advance(step).rounds, session.bytes_moved)
         session.abort()
 
@@ -50,9 +51,8 @@ def _pool(arm: dict[str, Any]) -> None:
     idle: Any = ray.remote(_Idle)
     actors = [idle.options(num_cpus=1).remote() for _ in range(arm["workers"])]
     wait([actor.ready.remote() for actor in actors])
-    ready = time.monotonic()
-    time.sleep(TAIL_S)
-    say(phase="end", rounds=0, wall_s=0.0, cpu_s=0.0, moved_bytes=0, ready=ready)
+    say(ready=time.monotonic())
+    sys.stdin.readline()
     ray.shutdown()
 
 

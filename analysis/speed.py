@@ -1,7 +1,8 @@
 """What `gifair bench` found: medians and spread, ratios to the limits, and the goals.
 
-Ratios are taken within a repetition, whose arms ran one after the other, and their median over
-the repetitions is shown; so a machine that is slow for a while slows both sides.
+Ratios are taken within a turn, whose arms ran one after the other, so that a machine that is slow
+for a while slows both sides. A repetition's figure is the median over its turns; shown are the
+median of those over the repetitions, and their range.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Goal:
     how: Literal["ratio", "difference"] = "ratio"
 
     def value(self, row_of: Mapping[Place, Row]) -> float:
-        """Of one repetition."""
+        """Of one turn."""
         take = MEASURES[self.measure]
         over, under = ([take(row_of[place]) for place in side] for side in (self.over, self.under))
         if self.how == "difference":
@@ -147,37 +148,54 @@ GOALS: tuple[Goal, ...] = (
 )  # fmt: skip
 
 
-def _by_repetition(table: pa.Table) -> list[dict[Place, Row]]:
-    found: dict[int, dict[Place, Row]] = defaultdict(dict)
+Turn = Mapping[Place, Row]
+
+
+def _repetitions(table: pa.Table) -> list[list[Turn]]:
+    """The rows of every turn of every repetition."""
+    found: dict[int, dict[int, dict[Place, Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in table.to_pylist():
-        found[row["repetition"]][row["workload"], row["arm"]] = row
-    return [found[repetition] for repetition in sorted(found)]
+        found[row["repetition"]][row["turn"]][row["workload"], row["arm"]] = row
+    for turns in found.values():
+        for turn in turns:  # what has but one counts in all of them
+            turns[turn] = turns[0] | turns[turn]
+    return [[turns[turn] for turn in sorted(turns)] for _, turns in sorted(found.items())]
+
+
+def _over(repetitions: list[list[Turn]], take: Callable[[Turn], float]) -> Spread:
+    """Of the medians over turns."""
+    figures = [[take(turn) for turn in turns] for turns in repetitions]
+    known = [[value for value in some if not math.isnan(value)] for some in figures]
+    return Spread.of([median(some) for some in known if some])
 
 
 def judged(table: pa.Table) -> list[tuple[Goal, Spread]]:
     """Every goal whose arms were measured, and what came of it."""
-    repetitions, out = _by_repetition(table), []
+    repetitions, out = _repetitions(table), []
     for goal in GOALS:
-        whole = [rows for rows in repetitions if all(p in rows for p in goal.over + goal.under)]
+        needed = goal.over + goal.under
+        whole = [turns for turns in repetitions if all(place in turns[0] for place in needed)]
         if whole:
-            out.append((goal, Spread.of([goal.value(rows) for rows in whole])))
+            out.append((goal, _over(whole, goal.value)))
     return out
 
 
 def summary(table: pa.Table) -> dict[Place, dict[str, Spread]]:
     """Every measure of every arm; `rate/limit` and `cpu/limit` where it has one."""
-    repetitions = _by_repetition(table)
-    places = dict.fromkeys(place for rows in repetitions for place in rows)
+    repetitions = _repetitions(table)
     out = {}
-    for place in places:
-        rows = [rows[place] for rows in repetitions if place in rows]
-        found = {name: Spread.of([take(row) for row in rows]) for name, take in MEASURES.items()}
+    for place in dict.fromkeys(place for turns in repetitions for place in turns[0]):
+        there = [turns for turns in repetitions if place in turns[0]]
+        found = {name: _over(there, _of(place, take)) for name, take in MEASURES.items()}
         if (arm := LIMITS.get(place)) is not None:
             limit = (place[0], arm)
-            both = [rows for rows in repetitions if place in rows and limit in rows]
+            both = [turns for turns in there if limit in turns[0]]
             for name in ("rate", "cpu"):
-                take = MEASURES[name]
-                ratios = [take(rows[place]) / take(rows[limit]) for rows in both]
-                found[f"{name}/limit"] = Spread.of(ratios)
+                ratio = Goal("", name, (place,), (limit,))
+                found[f"{name}/limit"] = _over(both, ratio.value)
         out[place] = found
     return out
+
+
+def _of(place: Place, take: Callable[[Row], float]) -> Callable[[Turn], float]:
+    return lambda turn: take(turn[place])

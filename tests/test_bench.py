@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +26,7 @@ from gifair_ray.scenario import parse
 
 def row(workload, arm, repetition, *, updates=100, rounds=10, wall_s=1.0, cpu_s=1.0, **more):
     counted = {"updates": updates, "rounds": rounds, "wall_s": wall_s, "cpu_s": cpu_s}
-    rest = {"workers": 2, "moved_bytes": 0, "peak_pss_bytes": 10**9, "ready_s": 2.0}
+    rest = {"turn": 0, "workers": 2, "moved_bytes": 0, "peak_pss_bytes": 10**9, "ready_s": 2.0}
     return {"workload": workload, "arm": arm, "repetition": repetition, **counted, **rest, **more}
 
 
@@ -52,6 +55,22 @@ def test_ratios_are_taken_within_a_repetition():
     assert "rate/limit" not in summary(measured)["W2", "loop ×2"]
 
 
+def test_ratios_are_taken_within_a_turn():
+    """The machine is slow for one turn of three, and once for a single arm: the ratio stays."""
+    times = {"loop ×2": [10.0, 40.0, 10.0], "ray ×2": [12.5, 50.0, 30.0]}
+    measured = table(
+        *(
+            row("W2", arm, repetition, turn=turn, updates=100, wall_s=wall_s)
+            for repetition in (0, 1)
+            for arm, taken in times.items()
+            for turn, wall_s in enumerate(taken)
+        )
+    )
+    assert summary(measured)["W2", "ray ×2"]["rate/limit"] == Spread(0.8, 0.8, 0.8)
+    found = {goal.text: spread for goal, spread in judged(measured)}
+    assert found["W2: rate, ray ×2 / loop ×2"] == Spread(0.8, 0.8, 0.8)
+
+
 def test_goals_are_judged_where_all_their_arms_were_measured():
     rates = {"loop ×1": 10.0, "loop ×2": 18.0, "ray ×1": 9.0, "ray ×2": 17.1}
     rows = [row("W3", arm, 0, updates=round(10 * r), wall_s=10.0) for arm, r in rates.items()]
@@ -63,6 +82,7 @@ def test_goals_are_judged_where_all_their_arms_were_measured():
     assert not goal.is_met(math.nan)
     assert not any("memory" in text for text in found)  # there was no bare pool
     pool = row("pool", "bare pool", 0, updates=0, wall_s=0.0, peak_pss_bytes=800_000_000)
+    rows.append(row("W3", "ray ×2", 0, turn=1, updates=171, wall_s=10.0))  # the pool has one turn
     found = {goal.text: spread.median for goal, spread in judged(table(*rows, pool))}
     assert found["W3: memory, ray ×2 / bare pool"] == pytest.approx(1.25)
 
@@ -123,6 +143,35 @@ def test_cpu_and_memory_are_those_of_the_whole_tree():
     assert cpu_seconds(os.getpid()) > 0
 
 
+def test_an_arms_processes_stand_still_until_its_turn():
+    """Actors that are idle would be in the way of the arm whose turn it is."""
+    code = "\n".join(
+        [
+            "import subprocess, sys",
+            "from gifair_ray.bench.window import say, wait_for_turn",
+            "child = subprocess.Popen([sys.executable, '-c', 'while True: pass'])",
+            "say(child=child.pid)",
+            "while (seconds := wait_for_turn()) is not None: say(seconds=seconds)",
+            "child.kill(); child.wait()",
+        ]
+    )
+    pipe = subprocess.PIPE
+    arm = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
+    child = json.loads(arm.stdout.readline())["child"]
+
+    def state():
+        return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+
+    while state() != "T":
+        time.sleep(0.01)
+    arm.stdin.write("1.5\n")
+    arm.stdin.flush()
+    assert json.loads(arm.stdout.readline()) == {"seconds": 1.5}
+    arm.communicate()  # nobody speaks to it any more: it goes on, and ends
+    assert arm.returncode == 0
+    assert not Path(f"/proc/{child}").exists()
+
+
 def test_an_arm_that_fails_says_why():
     broken = Arm("W1", "broken", "gifair_ray.bench.here", "engine", {"data": {}})
     with pytest.raises(RunFailed, match="W1 broken ended with 1"):
@@ -164,11 +213,12 @@ def test_the_smallest_bench_writes_its_table_and_plot(tmp_path, capsys):
     assert main(["bench", "W4", "--small", "--repeat", "2", "-o", str(out)]) == 0
     told = capsys.readouterr()
     assert "W4: arrivals committed per second" in told.out
-    assert "2/2 W4 no-op learner" in told.err
+    assert "2/2.2 W4 no-op learner" in told.err
     with ipc.open_file(str(out / "bench.arrow")) as file:
         rows = file.read_all()
     assert rows.schema.equals(SCHEMA, check_metadata=True)
-    assert rows["repetition"].to_pylist() == [0, 1]
+    assert rows["repetition"].to_pylist() == [0, 0, 1, 1]
+    assert rows["turn"].to_pylist() == [0, 1, 0, 1]
     assert all(
         updates == 10 * n
         for updates, n in zip(rows["updates"].to_pylist(), rows["rounds"].to_pylist(), strict=True)

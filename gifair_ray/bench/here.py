@@ -72,7 +72,7 @@ class NoOp:
 def _engine(arm: dict[str, Any], backend: Backend) -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = Session(parse(arm["scenario"]), backend, Path(folder))
-        measure(arm, lambda: session.advance(STEP_S if arm["seconds"] else 0.0).rounds)
+        measure(arm, lambda: session.advance(STEP_S if arm["turns"] else 0.0).rounds)
         session.abort()
 
 

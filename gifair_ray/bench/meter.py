@@ -36,6 +36,11 @@ def _tree(root: int, stats: dict[int, list[str]]) -> list[int]:
     return [pid for pid in members if pid in stats]
 
 
+def descendants(root: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    return _tree(root, _stats())[1:]
+
+
 def cpu_seconds(root: int) -> float:
     """User and system time so far, of living members and of those whose parents saw them end."""
     stats = _stats()

@@ -1,21 +1,21 @@
-"""A process that is measured: it warms up, works for a while by the clock, and says what it did.
+"""A process that is measured: it warms up, works for a while whenever it is told to, and says what
+it did.
 
-It speaks to whoever started it in lines of JSON: the phase it enters, and at the end the result.
-Memory is read from outside, in every phase but the timed one.
+It speaks to whoever started it in lines of JSON: when it is ready, and after every turn.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from gifair_ray.bench.meter import cpu_seconds
-
-TAIL_S = 1.0  # work goes on for so long after the timed phase, for its memory to be read
+from gifair_ray.bench.meter import cpu_seconds, descendants
 
 
 def given() -> dict[str, Any]:
@@ -29,24 +29,44 @@ def say(**words: Any) -> None:
     print(json.dumps(words), flush=True)
 
 
+def wait_for_turn() -> float | None:
+    """The seconds that it shall work now; None if it is not needed any more.
+
+    Until then the other processes of this arm stand still: other arms are at work, and idle actors
+    would be in their way.
+    """
+    with _standing_still(descendants(os.getpid())):
+        told = sys.stdin.readline()  # ends, too, when whoever measures has gone
+    return float(told) if told else None
+
+
+@contextlib.contextmanager
+def _standing_still(processes: list[int]) -> Iterator[None]:
+    _send(signal.SIGSTOP, processes)
+    try:
+        yield
+    finally:
+        _send(signal.SIGCONT, processes)
+
+
+def _send(number: signal.Signals, processes: list[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 def measure(
     arm: dict[str, Any], advance: Callable[[], int], moved: Callable[[], int] = lambda: 0
 ) -> None:
-    """Rounds per second of `advance`, which goes on a little and returns the rounds so far."""
+    """Rounds of `advance`, which goes on a little and returns the rounds so far."""
     me, done = os.getpid(), advance()
     ready = time.monotonic()
     while done < arm["warm"]:
         done = advance()
-    result = {"rounds": 0, "wall_s": 0.0, "cpu_s": 0.0, "moved_bytes": 0, "ready": ready}
-    if arm["seconds"] > 0:
-        say(phase="timed")
-        cpu, bytes_, first, began = cpu_seconds(me), moved(), done, time.monotonic()
-        while time.monotonic() < began + arm["seconds"] or done == first:
+    say(ready=ready)
+    while (seconds := wait_for_turn()) is not None:
+        bytes_, first, cpu, began = moved(), done, cpu_seconds(me), time.monotonic()
+        while time.monotonic() < began + seconds or done == first:
             done = advance()
-        ended = time.monotonic()
-        result["rounds"], result["wall_s"] = done - first, ended - began
-        result["cpu_s"], result["moved_bytes"] = cpu_seconds(me) - cpu, moved() - bytes_
-        say(phase="after")
-        while time.monotonic() < ended + TAIL_S:
-            advance()
-    say(phase="end", **result)
+        took, used = time.monotonic() - began, cpu_seconds(me) - cpu
+        say(rounds=done - first, wall_s=took, cpu_s=used, moved_bytes=moved() - bytes_)

@@ -21,8 +21,9 @@ Table = dict[str, Any]
 class Arm:
     """One way to do a workload's work, in a process tree of its own.
 
-    `runs` is the module that does it, as `python -m`, with the rest of this on its input; it
-    measures `seconds` after `warm` rounds. `per_round` is how many updates a round has.
+    `runs` is the module that does it, as `python -m`, with the rest of this on its input; after
+    `warm` rounds it has so many `turns` of so many `seconds`. `per_round` is how many updates a
+    round has. What is `weighed` runs once more, alone, for its memory.
     """
 
     workload: str
@@ -33,7 +34,9 @@ class Arm:
     per_round: int = 1
     workers: int = 1
     warm: int = 1
+    turns: int = 0
     seconds: float = 0.0
+    weighed: bool = False
     command: tuple[str, ...] = ()
 
 
@@ -42,6 +45,8 @@ NAMES = ("S", "W1", "W2", "W3", "W4", "W5")
 QUIET: Table = {"evaluation": {"every": 0, "splits": []}, "audit": {"every": 0}}
 """Steady rounds are timed: nothing is evaluated in them."""
 FOREVER: Table = {"stop": {"rounds": 10**9}}
+SHORT: Table = {"turns": 6, "seconds": 0.5}
+LONG: Table = {"turns": 6, "seconds": 2.0}
 
 
 def _softmax(clients: int, cohort: int, source: str = "synthetic") -> Table:
@@ -116,7 +121,7 @@ def arms(names: list[str], folder: Path, small: bool = False) -> list[Arm]:
     if any(arm.runs == ON_RAY and arm.kind == "engine" for arm in found):
         found.append(Arm("pool", "bare pool", ON_RAY, "pool", {}, workers=2))
     if small:
-        found = [replace(arm, seconds=min(arm.seconds, 0.2)) for arm in found]
+        found = [replace(arm, turns=min(arm.turns, 2), seconds=0.1) for arm in found]
     return found
 
 
@@ -132,27 +137,27 @@ def _start_up(folder: Path, small: bool) -> list[Arm]:
 
 def _w1(folder: Path, small: bool) -> list[Arm]:
     clients, cohort = (40, 10) if small else (1000, 100)
-    one: Table = {"scenario": _softmax(clients, cohort), "per_round": cohort, "seconds": 3.0}
-    all_: Table = {"scenario": _softmax(clients, clients), "per_round": clients, "seconds": 3.0}
+    one: Table = {"scenario": _softmax(clients, cohort), "per_round": cohort, **SHORT}
+    all_: Table = {"scenario": _softmax(clients, clients), "per_round": clients, **SHORT}
     warm = 3 if small else 100  # until both workers have met everybody
     return [
         Arm("W1", "loop ×2", HERE, "loop", workers=2, warm=1, **one),
         Arm("W1", "batched", HERE, "batched", warm=5, **one),
         Arm("W1", "batched, unaligned", HERE, "unaligned", warm=5, **one),
         Arm("W1", "local", HERE, "engine", warm=warm, **one),
-        Arm("W1", "ray ×2", ON_RAY, "engine", workers=2, warm=warm, **one),
+        Arm("W1", "ray ×2", ON_RAY, "engine", workers=2, warm=warm, weighed=True, **one),
         Arm("W1", "batched, all per round", HERE, "batched", warm=2, **all_),
         Arm("W1", "ray ×2, all per round", ON_RAY, "engine", workers=2, warm=6, **all_),
     ]
 
 
 def _pairs(workload: str, scenario: Table, cohort: int, warm: int) -> list[Arm]:
-    one: Table = {"scenario": scenario, "per_round": cohort, "seconds": 12.0}
+    one: Table = {"scenario": scenario, "per_round": cohort, **LONG}
     return [
         Arm(workload, "loop ×1", HERE, "loop", warm=2, **one),
         Arm(workload, "ray ×1", ON_RAY, "engine", warm=warm, **one),
         Arm(workload, "loop ×2", HERE, "loop", workers=2, warm=2, **one),
-        Arm(workload, "ray ×2", ON_RAY, "engine", workers=2, warm=warm, **one),
+        Arm(workload, "ray ×2", ON_RAY, "engine", workers=2, warm=warm, weighed=True, **one),
     ]
 
 
@@ -163,7 +168,7 @@ def _w2(folder: Path, small: bool) -> list[Arm]:
     ahead = scenario | {"algorithm": "fedbuff", "policy": policy, "devices": devices}
     # The loops have everybody's data before they start; the engine makes them at first use.
     found = _pairs("W2", scenario, cohort, warm=2 if small else 20)
-    return [*found, replace(found[-1], name="fedbuff ray ×2", scenario=ahead)]
+    return [*found, replace(found[-1], name="fedbuff ray ×2", scenario=ahead, weighed=False)]
 
 
 def _w3(folder: Path, small: bool) -> list[Arm]:
@@ -175,17 +180,27 @@ def _w3(folder: Path, small: bool) -> list[Arm]:
 def _w4(folder: Path, small: bool) -> list[Arm]:
     scenario = _stream(200, 50) if small else _stream(100_000, 1000)
     return [
-        Arm("W4", "no-op learner", HERE, "no-op", scenario, per_round=10, warm=200, seconds=4.0)
+        Arm(
+            "W4",
+            "no-op learner",
+            HERE,
+            "no-op",
+            scenario,
+            per_round=10,
+            warm=200,
+            weighed=True,
+            **SHORT,
+        )
     ]
 
 
 def _w5(folder: Path, small: bool) -> list[Arm]:
     sizes: Mapping[int, str] = {10**3: "10³", 10**4: "10⁴", 10**5: "10⁵", 10**6: "10⁶"}
-    one: Table = {"per_round": 100, "seconds": 3.0, "warm": 60}
+    one: Table = {"per_round": 100, "warm": 60, **SHORT}
     found = []
     for clients, written in list(sizes.items())[: 2 if small else None]:
         crowd, own = (_softmax(clients, 100, source) for source in ("crowd", "synthetic"))
-        found.append(Arm("W5", f"{written} clients", HERE, "engine", crowd, **one))
+        found.append(Arm("W5", f"{written} clients", HERE, "engine", crowd, weighed=True, **one))
         # With samples of their own, all of them made anew: what a cache of few clients would hide.
         found.append(Arm("W5", f"{written} clients, own data", HERE, "uncached", own, **one))
     return found

@@ -45,23 +45,23 @@ def _measured(chosen: list[Any], repeat: int, file: Path, quiet: bool) -> pa.Tab
 
     rows: list[dict[str, Any]] = []
     table = SCHEMA.empty_table()
-    for row in run(chosen, repeat):
-        rows.append(row)
+    for some in run(chosen, repeat):
+        rows += some
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         with ipc.new_file(str(file), SCHEMA) as writer:
             writer.write_table(table)
         if not quiet:
-            total = repeat * len(chosen)
-            print(f"{len(rows)}/{total} {_line(row)}", file=sys.stderr, flush=True)
+            which = f"{some[0]['repetition'] + 1}/{repeat}.{some[0]['turn'] + 1}"
+            told = "; ".join(map(_told, some))
+            print(f"{which} {some[0]['workload']} {told}", file=sys.stderr, flush=True)
     return table
 
 
-def _line(row: dict[str, Any]) -> str:
-    told = f"{row['workload']} {row['arm']}: "
+def _told(row: dict[str, Any]) -> str:
     if row["updates"]:
         each = 1e3 * row["cpu_s"] / row["updates"]
-        return told + f"{row['updates'] / row['wall_s']:,.4g} updates/s, {each:.3g} ms CPU each"
-    return told + f"ready after {row['ready_s']:.2f} s"
+        return f"{row['arm']}: {row['updates'] / row['wall_s']:,.4g} updates/s, {each:.3g} ms CPU"
+    return f"{row['arm']}: ready after {row['ready_s']:.2f} s"
 
 
 def _draw(table: pa.Table, file: Path) -> None:
