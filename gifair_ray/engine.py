@@ -20,6 +20,7 @@ from gifair_ray import measure
 from gifair_ray.backend import Backend
 from gifair_ray.clock import Event
 from gifair_ray.commands import Command, Publish, Record, Submit
+from gifair_ray.memory import rare_collections
 from gifair_ray.protocol import EvaluateJob, Job, TrainJob, TrainJobs
 from gifair_ray.recorder import Recorder
 from gifair_ray.replies import Params, Results
@@ -104,6 +105,7 @@ class Engine:
         asked = [job for job in saved.jobs if isinstance(job, EvaluateJob)]
         self._submit([*map(TrainJobs.of, training.values()), *asked])
 
+    @rare_collections()
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def advance(self, budget_s: float, rounds: float = math.inf) -> Progress:
         """Go on for about so long in wall-clock time, to that round, or to the end."""

@@ -27,7 +27,9 @@ LONG = 1 << 19  # numbers whose sum is worth a thread
 
 def share_blocks(work: Callable[[range], None], blocks: range, numbers: int) -> None:
     """Do `work` for all blocks of so many numbers in total; by several threads if that is long."""
-    threads = min(THREADS, os.cpu_count() or 1, numbers // LONG, len(blocks))
+    threads = min(THREADS, numbers // LONG, len(blocks))
+    if threads > 1:  # only then: to count processors takes longer than a short sum
+        threads = min(threads, os.cpu_count() or 1)
     if threads <= 1:
         work(blocks)
         return
@@ -66,5 +68,6 @@ def squared_norms(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
             # Both in float64 first: numpy subtracts mixed types by small pieces.
             change = row[at : at + BLOCK].astype(np.float64)
             change -= base[at : at + BLOCK].astype(np.float64)
-            out[k] += dot(change, change)
+            change *= change
+            out[k] += np.add.reduce(change)
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
-BLOCK = 1 << 18  # numbers added at a time: they stay in the processor's cache
+Block = Callable[[slice, Floats], None]
+TOGETHER = 1 << 18  # numbers of many small models that are added at a time
+LONG = 1 << 14  # numbers of a model that are worth a call for every client
+BLOCK = 1 << 15  # numbers of such a model that are added at a time: they stay in the cache
 
 
 def weighted_sum(
@@ -31,33 +34,72 @@ def weighted_sum(
     """
     m, n = len(rows), len(rows[0])
     total = np.empty(n, dtype=np.float64 if onto is None else onto.dtype)
-    block = max(1, min(n, BLOCK // m))
     alike = len(set(map(id, bases))) == 1
+    block = BLOCK if n >= LONG else max(1, min(n, TOGETHER // m))
+    summed = _one_by_one if n >= LONG else _at_once
 
     def add(blocks: range) -> None:
-        buffer, sums = np.empty((m, block), dtype=np.float64), np.empty(block, dtype=np.float64)
+        add_block = summed(weights, rows, bases, alike, block)
+        sums = np.empty(block, dtype=np.float64)
         for at in blocks:
             part = slice(at, min(n, at + block))
-            changes = buffer[:, : part.stop - at]
-            # Copied first: numpy subtracts in another type than the operands' by small pieces.
-            if isinstance(rows, np.ndarray):
-                changes[:] = rows[:, part]
-            else:
-                for k in range(m):
-                    changes[k] = rows[k][part]
-            if alike:
-                changes -= bases[0][part].astype(np.float64)
-            else:
-                for k in range(m):
-                    changes[k] -= bases[k][part]
-            changes *= weights[:, None]
-            here = np.add.reduce(changes, axis=0, out=sums[: part.stop - at])
+            here = sums[: part.stop - at]
+            add_block(part, here)
             if onto is not None:
                 here += onto[part]
             total[part] = here
 
     share_blocks(add, range(0, n, block), m * n)
     return total
+
+
+# Both copy first: numpy subtracts in another type than the operands' by small pieces.
+
+
+def _at_once(
+    weights: Floats, rows: Models, bases: Sequence[Params], alike: bool, block: int
+) -> Block:
+    """Small models: all clients in one call."""
+    buffer, m = np.empty(len(rows) * block, dtype=np.float64), len(rows)
+
+    def add(part: slice, out: Floats) -> None:
+        flat = buffer[: m * len(out)]
+        changes = flat.reshape(m, -1)
+        if isinstance(rows, np.ndarray):
+            changes[:] = rows[:, part]
+        else:
+            np.concatenate([row[part] for row in rows], out=flat)
+        if alike:
+            changes -= bases[0][part].astype(np.float64)
+        else:
+            changes -= np.array([base[part] for base in bases], dtype=np.float64)
+        changes *= weights[:, None]
+        np.add.reduce(changes, axis=0, out=out)
+
+    return add
+
+
+def _one_by_one(
+    weights: Floats, rows: Models, bases: Sequence[Params], alike: bool, block: int
+) -> Block:
+    """Large models: what lies in memory is one client's."""
+    changes, starts = np.empty(block, dtype=np.float64), np.empty(block, dtype=np.float64)
+    omegas = weights.tolist()
+
+    def add(part: slice, out: Floats) -> None:
+        change, start = changes[: len(out)], starts[: len(out)]
+        for k, (row, base, omega) in enumerate(zip(rows, bases, omegas, strict=True)):
+            change[:] = row[part]
+            if k == 0 or not alike:
+                start[:] = base[part]
+            change -= start
+            if k == 0:
+                np.multiply(change, omega, out=out)
+            else:
+                change *= omega
+                out += change
+
+    return add
 
 
 class Aggregator(Part):

@@ -139,6 +139,7 @@ class DenseLearner:
 
     # Training
 
+    @torch.inference_mode()  # a few microseconds less for every call of torch
     def train(self, theta: Params, jobs: Sequence[TrainJob], out: Params | None = None) -> Trained:
         jobs = TrainJobs.of(jobs)
         sizes = self.rows.sizes(jobs.clients, "train")
