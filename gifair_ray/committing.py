@@ -131,15 +131,15 @@ def conclude(
     )
     for version, n in Counter(columns["version"][columns["job"] >= 0].tolist()).items():
         state.held[version] -= n
-        _let_go(state, version)
-    _let_go(state, state.version - 1)
+        let_go(state, version)
+    let_go(state, state.version - 1)
     clients = columns["client"]
     state.row_of[clients[state.row_of[clients] == rows]] = -1
     flights.release(rows)
     return [record]
 
 
-def _let_go(state: State, version: int) -> None:
+def let_go(state: State, version: int) -> None:
     """Forget a version of the model that no work under way started from."""
     if version != state.version and state.held[version] <= 0:
         state.models.pop(version, None)

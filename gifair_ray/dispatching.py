@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +19,42 @@ Floats = npt.NDArray[np.float64]
 NO_RANK = np.iinfo(np.int64).min
 
 
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What clients are sent, in columns: numbered, and counted as sent."""
+
+    clients: Ints
+    ids: Ints
+    nbytes: Ints
+    version: Ints | int
+    clock: Floats | float
+
+    @staticmethod
+    def joined(parts: Sequence[Messages]) -> Messages:
+        """All of them."""
+        n = [len(part.clients) for part in parts]
+        return Messages(
+            np.concatenate([part.clients for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.nbytes for part in parts]),
+            np.repeat(np.array([part.version for part in parts]), n),
+            np.repeat(np.array([part.clock for part in parts]), n),
+        )
+
+
+def address(world: World, state: State, clients: Ints, holding: Ints | None = None) -> Messages:
+    """The current model, to these clients. `holding` have it already."""
+    nbytes = np.full(len(clients), world.model_bytes, dtype=np.int64)
+    if holding is not None and len(holding):
+        nbytes[np.isin(clients, holding)] = 0
+    if world.rule.tilting:
+        nbytes += SCALAR_BYTES
+    ids = np.arange(state.dispatches, state.dispatches + len(clients))
+    state.dispatches += len(clients)
+    state.bytes_down += int(nbytes.sum())
+    return Messages(clients, ids, nbytes, state.version, state.schedule_clock(world))
+
+
 def dispatch(
     world: World,
     state: State,
@@ -27,18 +66,29 @@ def dispatch(
     timeout_s: float | None = None,
     partial: bool = False,
 ) -> Ints:
+    """Rows of `state.flights` for the current model, sent to clients: see `address`, `deliver`."""
+    messages = address(world, state, clients, holding)
+    return deliver(world, state, messages, slots, send, timeout_s=timeout_s, partial=partial)
+
+
+def deliver(
+    world: World,
+    state: State,
+    messages: Messages,
+    slots: Ints,
+    send: Floats | float,
+    *,
+    timeout_s: float | None = None,
+    partial: bool = False,
+) -> Ints:
     """Rows of `state.flights` for work sent to clients, each with its multiplier frozen.
 
-    `holding` have the current model already. With `partial`, a client that would be late returns
-    the steps that it has done in time. Nothing is computed until `launch`.
+    With `partial`, a client that would be late returns the steps that it has done in time.
+    Nothing is computed until `launch`.
     """
     scenario, counts = world.scenario, state.participation.counts
+    clients, down = messages.clients, messages.nbytes
     tilt, rank = world.rule.tilts(state.losses, clients)
-    down = np.full(len(clients), world.model_bytes, dtype=np.int64)
-    if holding is not None and len(holding):
-        down[np.isin(clients, holding)] = 0
-    if world.rule.tilting:
-        down += SCALAR_BYTES
     up = np.full(len(clients), world.model_bytes + SCALAR_BYTES * len(scenario.weighting.reports))
     ordinals = counts["selected"][clients]
     steps = world.steps[clients]
@@ -49,17 +99,14 @@ def dispatch(
         after=world.evaluation_passes[clients], steps=steps if partial else None,
     )  # fmt: skip
     counts["selected"][clients] += 1
-    state.bytes_down += int(down.sum())
     state.busy_until[clients] = fate.end
-    ids = np.arange(state.dispatches, state.dispatches + len(clients))
-    state.dispatches += len(clients)
     rows = state.flights.add(
         len(clients),
-        dispatch=ids,
-        round=state.version + 1,
+        dispatch=messages.ids,
+        round=messages.version + 1,
         client=clients,
         ordinal=ordinals,
-        version=state.version,
+        version=messages.version,
         slots=slots,
         send=send,
         start=fate.start,
@@ -73,14 +120,14 @@ def dispatch(
         bytes_down=down,
         bytes_up=np.where(fate.uploaded, up, 0),
         job=-1,
-        clock=state.schedule_clock(world),
+        clock=messages.clock,
     )
     state.row_of[clients] = rows
     return rows
 
 
 def launch(world: World, state: State, rows: Ints) -> Commands:
-    """Start the training of those rows whose work will count.
+    """Start the training of those rows, all of one version, whose work will count.
 
     That is also the case where a client keeps for itself what the server will discard.
     """
@@ -97,8 +144,9 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     if world.scenario.solver.tracks > 1:
         models = enumerate(map(state.own_model, clients.tolist()))
         own = {place: model for place, model in models if model is not None}
+    version = int(flights["version"][rows[0]])
     jobs = TrainJobs(
-        state.version,
+        version,
         ids,
         clients,
         flights["ordinal"][rows],
@@ -109,5 +157,5 @@ def launch(world: World, state: State, rows: Ints) -> Commands:
     )
     state.jobs += len(rows)
     flights["job"][rows] = ids
-    state.held[state.version] += len(rows)
+    state.held[version] += len(rows)
     return [Submit([jobs])]

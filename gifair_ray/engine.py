@@ -28,6 +28,9 @@ from gifair_ray.scenario import Scenario
 from gifair_ray.sums import dot
 from gifair_ray.world import State, World
 
+STEP_S = 0.005  # steps that are shorter do more at once
+AT_ONCE = 16  # server updates, at most
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -68,6 +71,7 @@ class Engine:
         self._jobs: dict[int, Job] = {}  # those that have been submitted and not collected
         self._started = time.perf_counter()
         self._closing = self._in_step = False
+        self._at_once = 1  # server updates in one step, where nothing comes between
         self._loss = self._spread = float("nan")
 
     def begin(self) -> None:
@@ -110,12 +114,18 @@ class Engine:
     def advance(self, budget_s: float, rounds: float = math.inf) -> Progress:
         """Go on for about so long in wall-clock time, to that round, or to the end."""
         until = time.perf_counter() + budget_s
+        began = time.perf_counter()
         while not self._done():
             self._in_step = True
-            self._step()
+            self._step(int(min(self._at_once, max(1.0, rounds - self.state.version))))
             self._in_step = False
-            if time.perf_counter() >= until or self.state.version >= rounds:
+            ended = time.perf_counter()
+            if ended >= until or self.state.version >= rounds:
                 break
+            # Results do not depend on it: see `Policy.gather`.
+            quick = ended - began < STEP_S
+            self._at_once = min(AT_ONCE, 2 * self._at_once) if quick else self._at_once // 2 or 1
+            began = ended
         return self.progress()
 
     def _done(self) -> bool:
@@ -125,10 +135,10 @@ class Engine:
             self._carry_out(measure.finish(self.world, self.state))
         return self.state.finished and not len(self.state.clock)
 
-    def _step(self) -> None:
+    def _step(self, updates: int) -> None:
         world, state = self.world, self.state
         event, moment = state.clock.pop(), state.clock.now
-        together = world.scenario.policy.gather(world, state, event)
+        together = world.scenario.policy.gather(world, state, event, updates)
         if together:
             events = [(moment, event), *together]
             needs = [job for _, one in events for job in one.needs]

@@ -17,6 +17,7 @@ from profiles import examples
 from watching import watch
 
 import gifair_ray
+from gifair_ray import engine
 from gifair_ray.aggregators.mean import Mean
 from gifair_ray.aggregators.mixing import Mixing
 from gifair_ray.discounts import Discount
@@ -423,15 +424,20 @@ def test_personal_models_do_not_change_the_global_one(population, fleet, policy,
     population=populations(),
     fleet=fleets(),
     times=st.sampled_from([None, (1.0, 2.0, 3.0), (0.1, 0.2, 0.3), (0.3, 0.7, 2.1)]),
-    buffer=st.integers(2, 6),
+    buffer=st.integers(1, 6),
     concurrency=st.integers(1, 7),
     failures=st.sampled_from(["slots", "survivors", "corrected"]),
-)
+    evaluation=st.sampled_from(
+        [{"every": 1}, {"every": 0}, {"every": 5}, {"every": 7, "unit": "updates"},
+         {"every": 2.5, "unit": "virtual_s"}]
+    ),
+    stop=st.sampled_from([{"rounds": 12}, {"updates": 31}, {"rounds": 9, "updates": 40}]),
+)  # fmt: skip
 def test_arrivals_that_are_handled_together_come_to_the_same(
-    population, fleet, times, buffer, concurrency, failures
+    population, fleet, times, buffer, concurrency, failures, evaluation, stop
 ):
-    table = merge(population, {"devices": fleet, "evaluation": {"every": 1}})
-    table["stop"] = {"rounds": 12}
+    table = merge(population, {"devices": fleet, "evaluation": evaluation})
+    table["stop"] = stop
     if population["sampling"]["scheme"] == "all":
         table["sampling"] = {"scheme": "uniform", "cohort": 2}
     if times is not None:  # whose sums and multiples meet again and again
@@ -444,12 +450,43 @@ def test_arrivals_that_are_handled_together_come_to_the_same(
     policy = under(
         {"kind": "fedbuff", "buffer": buffer, "concurrency": concurrency, "failures": failures}
     )
-    usual = run(table, policy)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "STEP_S", math.inf)  # whatever the time, as many as can be
+        usual = run(table, policy)
         patch.setattr(Together, "gather", lambda *_: [])
         one_by_one = run(table, policy)
     for name in ("rounds", "dispatches", "evaluations", "participation"):
         assert same(usual, one_by_one, name), name
+    assert usual.digest == one_by_one.digest
+
+
+def test_several_updates_are_made_of_arrivals_that_were_gathered():
+    """A large crowd under way, and short buffers: a step of the loop is many server updates."""
+    table = {
+        "algorithm": "fedbuff",
+        "data": {"source": "synthetic", "clients": 400, "samples": 8, "features": 3, "classes": 2},
+        "model": {"kind": "softmax"},
+        "work": {"steps": 2, "batch_size": 4},
+        "policy": {"kind": "fedbuff", "concurrency": 100, "buffer": 2},
+        "devices": {"sample_s": {"dist": "lognormal", "median": 0.05, "sigma": 0.3}},
+        "evaluation": {"every": 30},
+        "stop": {"rounds": 100},
+    }
+    updates, handle = [], Together.handle_together
+
+    def counted(self, world, state, events, results):
+        before = state.version
+        commands = handle(self, world, state, events, results)
+        updates.append(state.version - before)
+        return commands
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "STEP_S", math.inf)
+        patch.setattr(Together, "handle_together", counted)
+        usual = run(table)
+        patch.setattr(Together, "gather", lambda *_: [])
+        one_by_one = run(table)
+    assert max(updates) > 4
     assert usual.digest == one_by_one.digest
 
 

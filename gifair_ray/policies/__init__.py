@@ -72,8 +72,11 @@ class Policy(Part):
         """An event of this policy's own happens."""
         raise NotImplementedError
 
-    def gather(self, world: World, state: State, event: Event) -> list[tuple[float, Event]]:
-        """Events that may be taken off the clock with this one and handled together, if any.
+    def gather(
+        self, world: World, state: State, event: Event, updates: int
+    ) -> list[tuple[float, Event]]:
+        """Events that may be taken off the clock with this one and handled together, if any, in
+        the course of at most so many server updates.
 
         Handling them together must come to the same as handling one after the other.
         """

@@ -33,9 +33,7 @@ from gifair_ray.policies._rounds import (
 from gifair_ray.policies._slots import Slots, StreamState
 from gifair_ray.replies import Replies, Reply, Results
 from gifair_ray.timeline import COMPLETED, TOO_STALE
-from gifair_ray.world import RESERVED, State, World
-
-NOBODY: Ints = np.zeros(0, dtype=np.int64)
+from gifair_ray.world import State, World
 
 
 class Stream(Slots):
@@ -77,10 +75,7 @@ class Stream(Slots):
 
     def handle(self, world: World, state: State, event: Event, results: Results) -> Commands:
         stream: StreamState = state.policy
-        commands: Commands = []
-        if stream.owed is not None:
-            commands += self._send_one_by_one(world, state, NOBODY, [stream.owed])
-            stream.owed = None
+        commands = self._pay(world, state)
         if event.kind == "arrived":
             commands += self._arrived(world, state, event.payload, results)
         elif event.kind == "lost":
@@ -94,6 +89,10 @@ class Stream(Slots):
             request, chosen = event.payload
             commands += self._ranked(world, state, request, chosen, results)
         return commands + self._go_on(world, state)
+
+    def _pay(self, world: World, state: State) -> Commands:
+        """Send out the work that is owed."""
+        return []
 
     def _ranked(
         self,
@@ -220,47 +219,22 @@ class Stream(Slots):
             state.clock.at(when, Event("refill"))
 
     def _send(
-        self,
-        world: World,
-        state: State,
-        clients: Ints,
-        slots: Ints,
-        holding: Ints | None,
-        send: Floats | None = None,
+        self, world: World, state: State, clients: Ints, slots: Ints, holding: Ints | None
     ) -> Commands:
         commands = measure.audit_if_due(world, state)
-        moments = np.full(len(clients), state.now) if send is None else send
+        moments = np.full(len(clients), state.now)
         rows = dispatch(world, state, clients, slots, moments, holding=holding)
         commands += launch(world, state, rows)
+        self._expect(state, rows)
+        return commands
+
+    def _expect(self, state: State, rows: Ints) -> None:
+        """Work that was sent will be back, or known to be lost."""
         columns = (state.flights[name][rows].tolist() for name in ("outcome", "job", "notice"))
         for row, outcome, job, notice in zip(rows.tolist(), *columns, strict=True):
             arrives = outcome == COMPLETED
             needs = (job,) if job >= 0 else ()
             state.clock.at(notice, Event("arrived" if arrives else "lost", needs, row))
-        return commands
-
-    def _send_one_by_one(
-        self, world: World, state: State, freed: Ints, times: list[float]
-    ) -> Commands:
-        """New work for slots that become free at these times, the last ones by these clients."""
-        if not times:
-            return []
-        clients = self._next_few(state, len(times))
-        if clients is not None:
-            state.row_of[freed] = -1
-            state.row_of[clients] = RESERVED
-        else:
-            chosen: list[int] = []
-            for i, time in enumerate(times, len(freed) - len(times)):
-                if i >= 0:
-                    state.row_of[freed[i]] = -1
-                client = self._next(world, state, time)
-                assert client is not None  # there is always the one that has just come back
-                chosen.append(client)
-                state.row_of[client] = RESERVED
-            clients = np.array(chosen)
-        ones = np.ones(len(clients), dtype=np.int64)
-        return self._send(world, state, clients, ones, None, np.array(times))
 
     def wind_up(self, world: World, state: State) -> Commands:
         commands: Commands = []
