@@ -52,7 +52,7 @@ class Together(Stream):
     def _undisturbed(self, world: World, state: State) -> int:
         """Server updates until something else happens at one."""
         stop, evaluation = world.scenario.stop, world.scenario.evaluation
-        ends = [("rounds", stop.rounds), ("updates", stop.updates)]
+        ends: list[tuple[str, float | None]] = [("rounds", stop.rounds), ("updates", stop.updates)]
         if evaluation.every:
             ends.append((evaluation.unit, state.next_evaluation))
         each = {"rounds": 1, "updates": self.size()}  # how much of it is in an update
