@@ -45,7 +45,7 @@ NAMES = ("S", "W1", "W2", "W3", "W4", "W5")
 QUIET: Table = {"evaluation": {"every": 0, "splits": []}, "audit": {"every": 0}}
 """Steady rounds are timed: nothing is evaluated in them."""
 FOREVER: Table = {"stop": {"rounds": 10**9}}
-SHORT: Table = {"turns": 6, "seconds": 0.5}
+SHORT: Table = {"turns": 12, "seconds": 0.25}
 LONG: Table = {"turns": 4, "seconds": 3.0}
 
 
@@ -141,11 +141,12 @@ def _w1(folder: Path, small: bool) -> list[Arm]:
     all_: Table = {"scenario": _softmax(clients, clients), "per_round": clients, **SHORT}
     warm = 3 if small else 100  # until both workers have met everybody
     return [
+        # What is set beside each other runs one after the other.
         Arm("W1", "loop ×2", HERE, "loop", workers=2, warm=1, **one),
-        Arm("W1", "batched", HERE, "batched", warm=5, **one),
-        Arm("W1", "batched, unaligned", HERE, "unaligned", warm=5, **one),
-        Arm("W1", "local", HERE, "engine", warm=warm, **one),
         Arm("W1", "ray ×2", ON_RAY, "engine", workers=2, warm=warm, weighed=True, **one),
+        Arm("W1", "batched", HERE, "batched", warm=5, **one),
+        Arm("W1", "local", HERE, "engine", warm=warm, **one),
+        Arm("W1", "batched, unaligned", HERE, "unaligned", warm=5, **one),
         Arm("W1", "batched, all per round", HERE, "batched", warm=2, **all_),
         Arm("W1", "ray ×2, all per round", ON_RAY, "engine", workers=2, warm=6, **all_),
     ]
