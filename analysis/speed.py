@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -149,53 +149,58 @@ GOALS: tuple[Goal, ...] = (
 
 
 Turn = Mapping[Place, Row]
+Repetition = Mapping[Place, list[Row]]
+"""The rows of every arm, turn by turn."""
 
 
-def _repetitions(table: pa.Table) -> list[list[Turn]]:
-    """The rows of every turn of every repetition."""
-    found: dict[int, dict[int, dict[Place, Row]]] = defaultdict(lambda: defaultdict(dict))
-    for row in table.to_pylist():
-        found[row["repetition"]][row["turn"]][row["workload"], row["arm"]] = row
-    for turns in found.values():
-        for turn in turns:  # what has but one counts in all of them
-            turns[turn] = turns[0] | turns[turn]
-    return [[turns[turn] for turn in sorted(turns)] for _, turns in sorted(found.items())]
+def _repetitions(table: pa.Table) -> list[Repetition]:
+    found: dict[int, dict[Place, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in sorted(table.to_pylist(), key=lambda row: (row["repetition"], row["turn"])):
+        found[row["repetition"]][row["workload"], row["arm"]].append(row)
+    return list(found.values())
 
 
-def _over(repetitions: list[list[Turn]], take: Callable[[Turn], float]) -> Spread:
-    """Of the medians over turns."""
-    figures = [[take(turn) for turn in turns] for turns in repetitions]
-    known = [[value for value in some if not math.isnan(value)] for some in figures]
-    return Spread.of([median(some) for some in known if some])
+def _over(
+    repetitions: list[Repetition], places: Sequence[Place], take: Callable[[Turn], float]
+) -> Spread | None:
+    """Of the medians over turns, where all of these were measured; None if that is nowhere."""
+    figures = []
+    for rows in repetitions:
+        if all(place in rows for place in places):
+            values = [take(turn) for turn in _turns(rows, places)]
+            known = [value for value in values if not math.isnan(value)]
+            figures.append(median(known) if known else math.nan)
+    return Spread.of(figures) if figures else None
+
+
+def _turns(rows: Repetition, places: Sequence[Place]) -> list[Turn]:
+    """The turns that these had together; what had but one counts in all of them."""
+    several = [len(rows[place]) for place in places if len(rows[place]) > 1]
+    return [
+        {place: rows[place][min(turn, len(rows[place]) - 1)] for place in places}
+        for turn in range(min(several, default=1))
+    ]
 
 
 def judged(table: pa.Table) -> list[tuple[Goal, Spread]]:
     """Every goal whose arms were measured, and what came of it."""
-    repetitions, out = _repetitions(table), []
-    for goal in GOALS:
-        needed = goal.over + goal.under
-        whole = [turns for turns in repetitions if all(place in turns[0] for place in needed)]
-        if whole:
-            out.append((goal, _over(whole, goal.value)))
-    return out
+    repetitions = _repetitions(table)
+    found = ((goal, _over(repetitions, goal.over + goal.under, goal.value)) for goal in GOALS)
+    return [(goal, spread) for goal, spread in found if spread is not None]
 
 
 def summary(table: pa.Table) -> dict[Place, dict[str, Spread]]:
     """Every measure of every arm; `rate/limit` and `cpu/limit` where it has one."""
     repetitions = _repetitions(table)
     out = {}
-    for place in dict.fromkeys(place for turns in repetitions for place in turns[0]):
-        there = [turns for turns in repetitions if place in turns[0]]
-        found = {name: _over(there, _of(place, take)) for name, take in MEASURES.items()}
-        if (arm := LIMITS.get(place)) is not None:
-            limit = (place[0], arm)
-            both = [turns for turns in there if limit in turns[0]]
+    for place in dict.fromkeys(place for rows in repetitions for place in rows):
+        asked = {name: Goal("", name, (place,)) for name in MEASURES}
+        if (limit := LIMITS.get(place)) is not None:
             for name in ("rate", "cpu"):
-                ratio = Goal("", name, (place,), (limit,))
-                found[f"{name}/limit"] = _over(both, ratio.value)
-        out[place] = found
+                asked[f"{name}/limit"] = Goal("", name, (place,), ((place[0], limit),))
+        spreads = {
+            name: _over(repetitions, goal.over + goal.under, goal.value)
+            for name, goal in asked.items()
+        }
+        out[place] = {name: spread for name, spread in spreads.items() if spread is not None}
     return out
-
-
-def _of(place: Place, take: Callable[[Row], float]) -> Callable[[Turn], float]:
-    return lambda turn: take(turn[place])

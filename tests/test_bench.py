@@ -57,14 +57,15 @@ def test_ratios_are_taken_within_a_repetition():
 
 def test_ratios_are_taken_within_a_turn():
     """The machine is slow for one turn of three, and once for a single arm: the ratio stays."""
-    times = {"loop ×2": [10.0, 40.0, 10.0], "ray ×2": [12.5, 50.0, 30.0]}
+    times = {"loop ×2": [10.0, 40.0, 10.0], "ray ×2": [30.0, 50.0, 12.5]}
     measured = table(
         *(
             row("W2", arm, repetition, turn=turn, updates=100, wall_s=wall_s)
             for repetition in (0, 1)
             for arm, taken in times.items()
             for turn, wall_s in enumerate(taken)
-        )
+        ),
+        *(row("W4", "no-op learner", 0, turn=turn) for turn in range(9)),  # has more turns
     )
     assert summary(measured)["W2", "ray ×2"]["rate/limit"] == Spread(0.8, 0.8, 0.8)
     found = {goal.text: spread for goal, spread in judged(measured)}
