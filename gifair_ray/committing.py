@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,35 @@ def report(world: World, state: State, rows: Ints, replies: Replies) -> Commands
     return learn(world, state, flights["client"][rows], losses, flights["version"][rows])
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """Work that a server update was made of, in columns: to be concluded."""
+
+    rows: Ints
+    lag: Ints
+    loss_local: Floats
+    loss_received: Floats
+    weights: Floats
+
+    @staticmethod
+    def joined(parts: Sequence[Aggregated]) -> Aggregated:
+        """All of it."""
+        if len(parts) == 1:
+            return parts[0]
+        names = Aggregated.__slots__
+        return Aggregated(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+
 def commit(world: World, state: State, rows: Ints, replies: Replies, weights: Floats) -> Commands:
     """One server update, from replies and their weights ω, in any order; concludes the rows."""
+    commands, aggregated = update(world, state, rows, replies, weights)
+    return commands + conclude(world, state, aggregated.rows, aggregated)
+
+
+def update(
+    world: World, state: State, rows: Ints, replies: Replies, weights: Floats
+) -> tuple[Commands, Aggregated]:
+    """The same, with the rows still to be concluded."""
     scenario, flights = world.scenario, state.flights
     clients = flights["client"][rows]
     if not (clients[1:] > clients[:-1]).all():
@@ -65,11 +93,11 @@ def commit(world: World, state: State, rows: Ints, replies: Replies, weights: Fl
     if world.rule.lam is not None:
         work = world.passes[clients] + world.evaluation_passes[clients]
         state.trained += float(work.sum())
+    state.bytes_up += int(flights["bytes_up"][rows].sum())
     commands: Commands = [Publish(state.version, theta)]
-    commands += conclude(world, state, rows, lag, replies, weights)
     commands.append(_round_row(world, state, len(rows), norm, weights))
     state.audited = None
-    return commands
+    return commands, Aggregated(rows, lag, replies.loss_local, replies.loss_received, weights)
 
 
 def _reweighed(
@@ -99,20 +127,26 @@ def _reweighed(
 
 
 def conclude(
-    world: World,
-    state: State,
-    rows: Ints,
-    lag: Ints | None = None,
-    replies: Replies | None = None,
-    weights: Floats | None = None,
+    world: World, state: State, rows: Ints, aggregated: Aggregated | None = None
 ) -> Commands:
-    """Record how work ended and let go of it. Without weights it was discarded."""
+    """Record how work ended and let go of it: it was `aggregated`, or else discarded."""
     if not len(rows):
         return []
     flights = state.flights
     columns = {name: column[rows] for name, column in flights.columns.items()}
-    _count(state, columns, weights)
-    discarded = None if weights is not None else Nullable(np.full(len(rows), np.nan))
+    _count(state, columns, None if aggregated is None else aggregated.weights)
+    taken: dict[str, Any]
+    if aggregated is None:
+        state.bytes_up += int(columns["bytes_up"].sum())
+        nothing = Nullable(np.full(len(rows), np.nan))
+        taken = dict.fromkeys(("staleness", "loss_local", "loss_received", "weight"), nothing)
+    else:
+        taken = {
+            "staleness": aggregated.lag,
+            "loss_local": Nullable(aggregated.loss_local),
+            "loss_received": Nullable(aggregated.loss_received),
+            "weight": aggregated.weights,
+        }
     record = Record(
         "dispatches",
         {
@@ -123,10 +157,7 @@ def conclude(
             "outcome": Coded(columns["outcome"], OUTCOMES),
             "arrival_s": Nullable(columns["arrival"]),
             "rank": None if columns["rank"].max() == NO_RANK else columns["rank"],
-            "staleness": discarded if lag is None else lag,
-            "loss_local": discarded if replies is None else Nullable(replies.loss_local),
-            "loss_received": discarded if replies is None else Nullable(replies.loss_received),
-            "weight": discarded if weights is None else weights,
+            **taken,
         },
     )
     for version, n in Counter(columns["version"][columns["job"] >= 0].tolist()).items():
@@ -149,9 +180,7 @@ def let_go(state: State, version: int) -> None:
 def _count(state: State, flights: Mapping[str, Any], weights: Floats | None) -> None:
     part, clients = state.participation, flights["client"]
     busy = np.maximum(flights["end"] - flights["start"], 0.0)
-    up = flights["bytes_up"]
-    moved = flights["bytes_down"] + up
-    state.bytes_up += int(up.sum())
+    moved = flights["bytes_down"] + flights["bytes_up"]
     np.add.at(part.busy_s, clients, busy)
     np.add.at(part.bytes, clients, moved)
     if weights is not None:

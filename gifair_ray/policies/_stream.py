@@ -159,6 +159,10 @@ class Stream(Slots):
 
     def _update(self, world: World, state: State) -> Commands:
         """One server update from the first replies that fill the buffer."""
+        return commit(world, state, *self._taken(world, state))
+
+    def _taken(self, world: World, state: State) -> tuple[Ints, Replies, Floats]:
+        """The first replies that fill the buffer, with their rows and weights, out of it."""
         stream: StreamState = state.policy
         rows = np.array([row for row, _ in stream.buffer], dtype=np.int64)
         slots = state.flights["slots"][rows].tolist()
@@ -171,7 +175,7 @@ class Stream(Slots):
         omega = self.weigh(world, state, rows, stream.ended - left)
         stream.buffer, stream.ended = stream.buffer[n:], left
         self._end_rest(world, state)
-        return commit(world, state, rows, replies, omega)
+        return rows, replies, omega
 
     def _ask_everybody(self, world: World, state: State) -> Commands:
         state.policy.asking = True

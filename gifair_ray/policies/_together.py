@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from gifair_ray import measure
 from gifair_ray.clock import Event
 from gifair_ray.commands import Commands
-from gifair_ray.committing import let_go
+from gifair_ray.committing import Aggregated, conclude, let_go, update
 from gifair_ray.dispatching import Messages, address, deliver, launch
 from gifair_ray.policies import Ints
 from gifair_ray.policies._slots import StreamState
@@ -18,6 +19,15 @@ from gifair_ray.replies import Results
 from gifair_ray.world import RESERVED, State, World
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
+
+class Promise(NamedTuple):
+    """Messages to be sent at these times; and where the commands go that come of it."""
+
+    version: int
+    messages: Messages
+    times: list[float]
+    commands: Commands
 
 
 class Together(Stream):
@@ -51,6 +61,8 @@ class Together(Stream):
 
     def _undisturbed(self, world: World, state: State) -> int:
         """Server updates until something else happens at one."""
+        if self.failures == "corrected":  # by everybody's record, which is written at the end
+            return 1
         stop, evaluation = world.scenario.stop, world.scenario.evaluation
         ends: list[tuple[str, float | None]] = [("rounds", stop.rounds), ("updates", stop.updates)]
         if evaluation.every:
@@ -69,11 +81,10 @@ class Together(Stream):
         stream, flights = state.policy, state.flights
         times = [time for time, _ in events]
         rows = np.array([event.payload for _, event in events], dtype=np.int64)
-        arrived = [(row, results[job]) for row, job in zip(
-            rows.tolist(), flights["job"][rows].tolist(), strict=True
-        )]  # fmt: skip
-        clients = flights["client"][rows]
-        sent: list[tuple[Messages, list[float], Commands]] = []
+        jobs, clients = flights["job"][rows].tolist(), flights["client"][rows]
+        arrived = [(row, results[job]) for row, job in zip(rows.tolist(), jobs, strict=True)]
+        promised: list[Promise] = []
+        aggregated: list[Aggregated] = []
         commands: list[Commands] = []
         at = 0
         while at < len(events):
@@ -82,16 +93,21 @@ class Together(Stream):
             stream.buffer += arrived[at:end]
             full = len(stream.buffer) >= self.size()
             last = end - 1 if full else end  # the last gets new work after the update
-            sent.append(self._promise(world, state, clients[at:last], times[at:last]))
-            commands.append(sent[-1][2])
+            promised.append(self._promise(world, state, clients[at:last], times[at:last]))
+            commands.append(promised[-1].commands)
             stream.ended += last - at  # a slot each
             if full:
                 self._free(world, state, int(rows[end - 1]))
-                commands.append(self._update(world, state) + measure.evaluate_if_due(world, state))
+                updated, taken = update(world, state, *self._taken(world, state))
+                aggregated.append(taken)
+                commands.append(updated + measure.evaluate_if_due(world, state))
                 stream.vacant -= 1
                 stream.owed = state.now
             at = end
-        self._keep_promises(world, state, sent)
+        if aggregated:
+            done = Aggregated.joined(aggregated)
+            commands.append(conclude(world, state, done.rows, done))
+        self._keep(world, state, promised)
         return [command for some in commands for command in some] + self._settle(world, state)
 
     def _settle(self, world: World, state: State) -> Commands:
@@ -110,15 +126,13 @@ class Together(Stream):
     def _pay(self, world: World, state: State) -> Commands:
         if state.policy.owed is None:
             return []
-        promised = self._promise(world, state, NOBODY, [])
-        self._keep_promises(world, state, [promised])
-        return promised[2]
+        promise = self._promise(world, state, NOBODY, [])
+        self._keep(world, state, [promise])
+        return promise.commands
 
-    def _promise(
-        self, world: World, state: State, freed: Ints, times: list[float]
-    ) -> tuple[Messages, list[float], Commands]:
+    def _promise(self, world: World, state: State, freed: Ints, times: list[float]) -> Promise:
         """The current model, to whoever is next for the slots of these clients, which become free
-        at these times, and for the slot that is owed; and room for the commands to come.
+        at these times, and for the slot that is owed.
         """
         stream: StreamState = state.policy
         if stream.owed is not None:
@@ -126,7 +140,7 @@ class Together(Stream):
             stream.owed = None
         messages = address(world, state, self._next_ones(world, state, freed, times))
         state.held[state.version] += len(times)  # it is not forgotten
-        return messages, times, []
+        return Promise(state.version, messages, times, [])
 
     def _next_ones(self, world: World, state: State, freed: Ints, times: list[float]) -> Ints:
         """Who is next for slots that become free at these times, the last ones by these clients."""
@@ -145,22 +159,19 @@ class Together(Stream):
             state.row_of[client] = RESERVED
         return np.array(chosen, dtype=np.int64)
 
-    def _keep_promises(
-        self, world: World, state: State, sent: list[tuple[Messages, list[float], Commands]]
-    ) -> None:
-        """Send all of it out at once; what is to be computed is added to the commands."""
-        messages = Messages.joined([messages for messages, _, _ in sent])
-        moments = np.array([time for _, times, _ in sent for time in times])
+    def _keep(self, world: World, state: State, promises: list[Promise]) -> None:
+        """Send all of it out at once."""
+        messages = Messages.joined([promise.messages for promise in promises])
+        moments = np.array([time for promise in promises for time in promise.times])
         if not len(moments):
             return
         rows = deliver(world, state, messages, np.ones(len(moments), dtype=np.int64), moments)
         at = 0
-        for some, times, commands in sent:
+        for version, _, times, commands in promises:
             commands += launch(world, state, rows[at : at + len(times)])
             at += len(times)
-            assert isinstance(some.version, int)
-            state.held[some.version] -= len(times)
-            let_go(state, some.version)
+            state.held[version] -= len(times)
+            let_go(state, version)
         self._expect(state, rows)
 
 
