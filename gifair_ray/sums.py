@@ -68,6 +68,5 @@ def squared_norms(rows: Sequence[Reals], bases: Sequence[Reals]) -> Floats:
             # Both in float64 first: numpy subtracts mixed types by small pieces.
             change = row[at : at + BLOCK].astype(np.float64)
             change -= base[at : at + BLOCK].astype(np.float64)
-            change *= change
-            out[k] += np.add.reduce(change)
+            out[k] += dot(change, change)
     return out
