@@ -23,10 +23,16 @@ def one_by_one(weights, rows, base):
     return (base + total).astype(base.dtype)
 
 
+SMALL = {"TOGETHER": 60}  # blocks of 3 numbers by 20 clients
+LARGE = {"LONG": 1, "BLOCK": 3}
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
 @pytest.mark.parametrize("n", [5, 24, 25, 127])  # the last block is full, or has one number
-def test_threads_do_not_change_a_sum_of_clients(monkeypatch, n, threads):
-    monkeypatch.setattr(aggregators, "BLOCK", 60)  # of 3 numbers by 20 clients
+@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["small models", "large models"])
+def test_threads_do_not_change_a_sum_of_clients(monkeypatch, sizes, n, threads):
+    for name, value in sizes.items():
+        monkeypatch.setattr(aggregators, name, value)
     monkeypatch.setattr(sums, "LONG", 1)
     monkeypatch.setattr(sums, "THREADS", threads)
     monkeypatch.setattr("os.cpu_count", lambda: 4)

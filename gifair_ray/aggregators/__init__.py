@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gifair_ray.parts import Part
 from gifair_ray.replies import Models, Params
-from gifair_ray.sums import share_blocks
+from gifair_ray.sums import THREADS, share_blocks
 
 if TYPE_CHECKING:
     from gifair_ray.scenario import Scenario
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 Block = Callable[[slice, Floats], None]
 TOGETHER = 1 << 18  # numbers of many small models that are added at a time
 LONG = 1 << 14  # numbers of a model that are worth a call for every client
-BLOCK = 1 << 15  # numbers of such a model that are added at a time: they stay in the cache
+BLOCK = 1 << 17  # numbers of such a model that are added at a time: shorter ones are more calls
 
 
 def weighted_sum(
@@ -35,7 +35,8 @@ def weighted_sum(
     m, n = len(rows), len(rows[0])
     total = np.empty(n, dtype=np.float64 if onto is None else onto.dtype)
     alike = len(set(map(id, bases))) == 1
-    block = BLOCK if n >= LONG else max(1, min(n, TOGETHER // m))
+    # Short enough for every thread to have one.
+    block = min(BLOCK, max(LONG, -(-n // THREADS))) if n >= LONG else max(1, min(n, TOGETHER // m))
     summed = _one_by_one if n >= LONG else _at_once
 
     def add(blocks: range) -> None:

@@ -204,12 +204,14 @@ class ModuleLearner:
             # Gradients as autograd made them: adding them up in a vector first would take a
             # twentieth of a CNN's step.
             found = torch.autograd.grad(loss, flat.trained, allow_unused=True)
-            used = [(view, g) for view, g in zip(flat.views, found, strict=True) if g is not None]
-            views, gradients = zip(*used, strict=True)
+            views: Sequence[Tensor] = flat.views
+            if any(g is None for g in found):  # of parameters that this pass did not use
+                used = [(view, g) for view, g in zip(views, found, strict=True) if g is not None]
+                views, found = zip(*used, strict=True)
             if mu:
                 torch.sub(y, anchor, out=away)
                 y.add_(away, alpha=-eta * mu)
-            torch._foreach_add_(views, gradients, alpha=-eta * m)
+            torch._foreach_add_(views, found, alpha=-eta * m)
         return flat.collect(), rates[-1]
 
     def _measure(self, model: Params, client: int, split: Split) -> tuple[float, int]:
