@@ -109,7 +109,7 @@ class Engine:
         asked = [job for job in saved.jobs if isinstance(job, EvaluateJob)]
         self._submit([*map(TrainJobs.of, training.values()), *asked])
 
-    @rare_collections()
+    @rare_collections
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def advance(self, budget_s: float, rounds: float = math.inf) -> Progress:
         """Go on for about so long in wall-clock time, to that round, or to the end."""

@@ -9,7 +9,7 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Iterator
+import threading
 
 TRIM_BYTES = 256 << 20
 MMAP_BYTES = 32 << 20
@@ -35,15 +35,28 @@ COLLECTED = 50_000
 """Objects that are made, and still there, before Python looks for cycles among them."""
 
 
-@contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
-    """While the block lasts. The event loop makes no cycles, but records by the thousand, which
-    stay: to look through these every 700 objects takes a seventh of its time.
+class _RareCollections(contextlib.ContextDecorator):
+    """While such a block lasts in any thread. The event loop makes no cycles, but records by the
+    thousand, which stay: to look through these every 700 objects takes a seventh of its time.
     """
-    young, *older = gc.get_threshold()
-    if young:  # else the user has turned it off
-        gc.set_threshold(max(young, COLLECTED), *older)
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, *older)
+
+    def __init__(self) -> None:
+        self._lock, self._blocks = threading.Lock(), 0
+        self._usual = gc.get_threshold()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._usual = young, *older = gc.get_threshold()
+                if young:  # else the user has turned it off
+                    gc.set_threshold(max(young, COLLECTED), *older)
+            self._blocks += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                gc.set_threshold(*self._usual)
+
+
+rare_collections = _RareCollections()
