@@ -75,7 +75,7 @@ class Flat:
             # Through .data the tensor stays the same object, whoever else in the module holds it.
             tensor.data = self.y[here].view(tensor.shape)
             at = here.stop
-        self.views = [tensor.data for tensor in self.trained]
+        self.views = tuple(tensor.data for tensor in self.trained)
 
     def move(self, device: torch.device) -> None:
         """To a device on which the module computes; models come and go by way of the CPU."""

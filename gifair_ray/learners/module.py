@@ -204,7 +204,7 @@ class ModuleLearner:
             # Gradients as autograd made them: adding them up in a vector first would take a
             # twentieth of a CNN's step.
             found = torch.autograd.grad(loss, flat.trained, allow_unused=True)
-            views: Sequence[Tensor] = flat.views
+            views = flat.views
             if any(g is None for g in found):  # of parameters that this pass did not use
                 used = [(view, g) for view, g in zip(views, found, strict=True) if g is not None]
                 views, found = zip(*used, strict=True)
