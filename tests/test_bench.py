@@ -144,30 +144,50 @@ def test_cpu_and_memory_are_those_of_the_whole_tree():
     assert cpu_seconds(os.getpid()) > 0
 
 
-def test_an_arms_processes_stand_still_until_its_turn():
-    """Actors that are idle would be in the way of the arm whose turn it is."""
+def stat_of(process):
+    """The fields of /proc/PID/stat after the name."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def test_an_arm_stands_still_between_its_turns_and_is_counted_in_them():
+    """Actors that are idle would be in the way of the arm whose turn it is; and what actors do
+    while their arm tells how it went would be done for nothing.
+    """
     code = "\n".join(
         [
-            "import subprocess, sys",
-            "from gifair_ray.bench.window import say, wait_for_turn",
+            "import subprocess, sys, time",
+            "from itertools import count",
+            "from gifair_ray.bench.window import measure, say",
             "child = subprocess.Popen([sys.executable, '-c', 'while True: pass'])",
             "say(child=child.pid)",
-            "while (seconds := wait_for_turn()) is not None: say(seconds=seconds)",
+            "rounds = count(1)",
+            "def advance(): time.sleep(0.05); return next(rounds)",
+            "def moved(): time.sleep(0.05); return 7",
+            "measure({'warm': 2}, advance, moved)",
             "child.kill(); child.wait()",
         ]
     )
     pipe = subprocess.PIPE
     arm = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
     child = json.loads(arm.stdout.readline())["child"]
+    assert "ready" in json.loads(arm.stdout.readline())
 
-    def state():
-        return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+    def used():
+        """CPU seconds of the child, once it stands still."""
+        while (fields := stat_of(child))[0] != "T":
+            time.sleep(0.01)
+        return (int(fields[11]) + int(fields[12])) * tick
 
-    while state() != "T":
-        time.sleep(0.01)
-    arm.stdin.write("1.5\n")
-    arm.stdin.flush()
-    assert json.loads(arm.stdout.readline()) == {"seconds": 1.5}
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    before, counted = used(), 0.0
+    for _ in range(5):
+        arm.stdin.write("0.1\n")
+        arm.stdin.flush()
+        told = json.loads(arm.stdout.readline())
+        assert told["rounds"] >= 1
+        assert told["moved_bytes"] == 0
+        counted += told["cpu_s"]
+    assert counted >= used() - before - 5 * tick  # each reading is short of a tick at most
     arm.communicate()  # nobody speaks to it any more: it goes on, and ends
     assert arm.returncode == 0
     assert not Path(f"/proc/{child}").exists()

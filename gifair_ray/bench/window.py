@@ -29,17 +29,6 @@ def say(**words: Any) -> None:
     print(json.dumps(words), flush=True)
 
 
-def wait_for_turn() -> float | None:
-    """The seconds that it shall work now; None if it is not needed any more.
-
-    Until then the other processes of this arm stand still: other arms are at work, and idle actors
-    would be in their way.
-    """
-    with _standing_still(descendants(os.getpid())):
-        told = sys.stdin.readline()  # ends, too, when whoever measures has gone
-    return float(told) if told else None
-
-
 @contextlib.contextmanager
 def _standing_still(processes: list[int]) -> Iterator[None]:
     _send(signal.SIGSTOP, processes)
@@ -58,15 +47,32 @@ def _send(number: signal.Signals, processes: list[int]) -> None:
 def measure(
     arm: dict[str, Any], advance: Callable[[], int], moved: Callable[[], int] = lambda: 0
 ) -> None:
-    """Rounds of `advance`, which goes on a little and returns the rounds so far."""
+    """Rounds of `advance`, which goes on a little and returns the rounds so far.
+
+    Between its turns the other processes of this arm stand still: other arms are at work, and idle
+    actors would be in their way. Whatever they do is within a turn, and so it is counted: actors
+    begin the next round while the last one is being told of.
+    """
     me, done = os.getpid(), advance()
     ready = time.monotonic()
     while done < arm["warm"]:
         done = advance()
+    carried, others = moved(), descendants(me)
     say(ready=ready)
-    while (seconds := wait_for_turn()) is not None:
-        bytes_, first, cpu, began = moved(), done, cpu_seconds(me), time.monotonic()
-        while time.monotonic() < began + seconds or done == first:
+    did: dict[str, Any] | None = None
+    cpu = 0.0
+    while True:
+        with _standing_still(others):
+            if did is not None:
+                say(**did, cpu_s=cpu_seconds(me) - cpu)
+            others = descendants(me)
+            told = sys.stdin.readline()  # ends, too, when whoever measures has gone
+            cpu = cpu_seconds(me)
+        if not told:
+            return
+        began, first, before = time.monotonic(), done, carried
+        while time.monotonic() < began + float(told) or done == first:
             done = advance()
-        took, used = time.monotonic() - began, cpu_seconds(me) - cpu
-        say(rounds=done - first, wall_s=took, cpu_s=used, moved_bytes=moved() - bytes_)
+        carried = moved()
+        took = time.monotonic() - began
+        did = {"rounds": done - first, "wall_s": took, "moved_bytes": carried - before}

@@ -46,7 +46,7 @@ QUIET: Table = {"evaluation": {"every": 0, "splits": []}, "audit": {"every": 0}}
 """Steady rounds are timed: nothing is evaluated in them."""
 FOREVER: Table = {"stop": {"rounds": 10**9}}
 SHORT: Table = {"turns": 12, "seconds": 0.25}
-LONG: Table = {"turns": 12, "seconds": 0.5}  # a round lasts longer, so it is one
+LONG: Table = {"turns": 4, "seconds": 3.0}
 
 
 def _softmax(clients: int, cohort: int, source: str = "synthetic") -> Table:
