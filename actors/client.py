@@ -9,8 +9,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import ray
@@ -18,17 +19,19 @@ import ray
 from gifair_ray import draws
 from gifair_ray.actors.faults import struck_evaluation, struck_training
 from gifair_ray.actors.handshake import Credentials, Hello
-from gifair_ray.actors.line import NOWHERE, Listener, Places, listener
+from gifair_ray.actors.line import Listener, Places, listener
 from gifair_ray.actors.pad import Rows
 from gifair_ray.actors.rest import rest
 from gifair_ray.actors.shipping import Shipment, unpacked
-from gifair_ray.actors.wire import Result, Sent, jobs_in, pack_results, unpack
+from gifair_ray.actors.wire import Losses, Result, Sent, jobs_in, pack_losses, pack_results, unpack
 from gifair_ray.backend import build_learner, one_torch_thread
 from gifair_ray.data._places import DATA_DIR
 from gifair_ray.federation import Federation
 from gifair_ray.protocol import CPU, EvaluateJob, Learner, TrainJob
-from gifair_ray.replies import Evaluated, Params
+from gifair_ray.replies import Evaluated, Params, Trained
 from gifair_ray.scenario import parse
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -103,40 +106,53 @@ class ClientActor:
             model = self._runs[run][2].initial()
         return model if parts == 1 else np.array_split(model, parts)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
     def train(
         self,
         run: str,
         sent: Sent,
         theta: Params | None = None,
         own: dict[int, Params] | None = None,
-        out: Params | None = None,
     ) -> Result:
-        """Local training of some clients from one version of the model; into rows, if given."""
+        """Local training of some clients from one version of the model."""
+        return self._train(run, sent, theta, own or {}, None, pack_results)
+
+    @np.errstate(over="ignore", invalid="ignore")  # what diverges is named by the learner
+    def _train(
+        self,
+        run: str,
+        sent: Sent,
+        theta: Params | None,
+        own: dict[int, Params],
+        out: Params | None,
+        pack: Callable[[Trained, float], R],
+    ) -> R:
         began = time.perf_counter()
         spec, _, learner = self._runs[run]
         self._dawdle(spec)
-        jobs, small = unpack(sent, own or {}, learner.layout.dtype)
+        jobs, small = unpack(sent, own, learner.layout.dtype)
         model = small if theta is None else theta
         assert model is not None
 
-        def train(jobs: Sequence[TrainJob]) -> Result:
+        def train(jobs: Sequence[TrainJob]) -> R:
             trained = learner.train(model, jobs, None if out is None else out[: len(jobs)])
-            return pack_results(trained, time.perf_counter() - began, there=out is not None)
+            return pack(trained, time.perf_counter() - began)
 
         with self._one_at_a_time:
-            return train(jobs) if spec.faults is None else struck_training(spec.faults, jobs, train)
+            if spec.faults is None:
+                return train(jobs)
+            trained: R = struck_training(spec.faults, jobs, train)
+            return trained
 
-    def _over_a_line(
-        self, run: str, sent: Sent, memory: mmap.mmap | None, places: Places
-    ) -> Result:
+    def _over_a_line(self, run: str, sent: Sent, memory: mmap.mmap, places: Places) -> Losses:
+        """The same for whoever shares a pad, where the models go."""
         one_torch_thread()  # of every thread that computes
-        if memory is None or places == NOWHERE:
-            return self.train(run, sent)
         rows, (start, first) = Rows(memory, self._runs[run][2].layout), places
-        theta = rows.at(start, 1)[0]
-        theta.setflags(write=False)
-        return self.train(run, sent, theta, out=rows.at(first, jobs_in(sent)))
+        theta = None
+        if start >= 0:
+            theta = rows.at(start, 1)[0]
+            theta.setflags(write=False)
+        out = rows.at(first, jobs_in(sent))
+        return self._train(run, sent, theta, {}, out, pack_losses)
 
     def evaluate(self, run: str, models: Params, job: EvaluateJob) -> Evaluated:
         """One model on some clients, or each client's own."""

@@ -1,9 +1,9 @@
 """A line: a socket between the server and a client actor on the same machine.
 
 A call through Ray passes four threads of two processes and takes about a millisecond; short work
-would wait for it most of the time. A line carries calls as bytes, and large models not at all:
-those lie on a pad, which both ends see. It knows nothing of failures: whatever does not come back
-over it is asked for again through Ray, which says why.
+would wait for it most of the time. A line carries calls as bytes; results, and large models, lie on
+a pad, which both ends see. It knows nothing of failures: whatever does not come back over it is
+asked for again through Ray, which says why.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gifair_ray.actors.pad import Pad
-from gifair_ray.actors.wire import Sent
+from gifair_ray.actors.wire import Losses, Sent, jobs_in
 
 Places = tuple[int, int]
-"""On a pad: the row of the model that work starts from, and the first row for its results."""
-Answer = Callable[[str, Sent, mmap.mmap | None, Places], Any]
-NOWHERE: Places = (-1, -1)
-QUEUED = 32  # calls that wait at the other end, if their replies are short
+"""On a pad: the row of the model that work starts from (−1: it comes with the call), and the first
+row for its results.
+"""
+Answer = Callable[[str, Sent, mmap.mmap, Places], Losses]
+QUEUED = 32  # calls that wait at the other end
+QUEUED_JOBS = 2048  # and all their jobs
 _CALL = struct.Struct("<q4q2q")  # version; lengths of run, whole, real, theta; places
-_REPLY = struct.Struct("<d3q")  # seconds; lengths of models, losses, personal models (−1: none)
+_REPLY = struct.Struct("<dq")  # seconds; length of the losses
 _USER = struct.Struct("3i")  # process, user, group
-_FAILED = -2  # in place of a length
+_FAILED = -1  # in place of a length
 _PAD = -1  # in place of a version: no call, but a pad for those to come
 
 
@@ -66,28 +68,28 @@ class Listener:
                     memory = mmap.mmap(descriptors[0], 0)
                     os.close(descriptors[0])
                     continue
+                if memory is None:
+                    raise ConnectionError("a call before its pad")
                 run = _exactly(line, lengths[0])
                 sent = [None if n < 0 else _exactly(line, n) for n in lengths[1:]]
                 try:
                     called = str(run, "utf-8")
-                    reply = self._answer(called, [version, *sent], memory, (start, first))
-                    models, losses, own, seconds = reply
+                    answer = self._answer(called, [version, *sent], memory, (start, first))
+                    losses, seconds = answer
                 except Exception:  # it is asked for again, and raised then
-                    line.sendall(_REPLY.pack(0.0, _FAILED, 0, 0))
+                    line.sendall(_REPLY.pack(0.0, _FAILED))
                     continue
-                parts = [models, losses, own]
-                sizes = (-1 if part is None else len(part) for part in parts)
-                _send(line, [_REPLY.pack(seconds, *sizes), *(part or b"" for part in parts)])
+                _send(line, [_REPLY.pack(seconds, len(losses)), losses])
 
 
 class Call:
     """A call that was made over a line."""
 
-    def __init__(self, line: Line, places: Places) -> None:
-        self._line, self.places = line, places
-        self.answered, self.answer = False, None  # type: tuple[bool, Sent | None]
+    def __init__(self, line: Line, jobs: int, places: Places) -> None:
+        self._line, self.jobs, self.places = line, jobs, places
+        self.answered, self.answer = False, None  # type: tuple[bool, Losses | None]
 
-    def reply(self) -> Sent | None:
+    def reply(self) -> Losses | None:
         """What it came to; None if nothing came."""
         while not self.answered:
             self._line.receive()
@@ -100,7 +102,6 @@ class Line:
     def __init__(self, name: str) -> None:
         self.name = name
         self._waiting: deque[Call] = deque()
-        self._short = True  # the replies that are to come
         self._gone = False
         self._shared: Pad | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,19 +111,21 @@ class Line:
             self._socket.close()
             raise
 
-    def takes(self, short: bool) -> bool:
-        """Whether a call can be made now, with a short reply or with one that may be long.
+    def takes(self, jobs: int) -> bool:
+        """Whether a call for so many jobs can be made now.
 
-        A long one has the line for itself: nobody reads it while the next call is being written.
+        Nobody reads replies while a call is being written, so those that may come meanwhile must
+        fit into the socket: else each end would wait for the other.
         """
-        if self._gone:
-            return False
-        return not self._waiting or (short and self._short and len(self._waiting) < QUEUED)
+        if self._gone or not self._waiting:
+            return not self._gone
+        queued = sum(call.jobs for call in self._waiting)
+        return len(self._waiting) < QUEUED and queued + jobs <= QUEUED_JOBS
 
     def share(self, pad: Pad) -> None:
         """Show the other end a pad, which calls may refer to from now on."""
         if self._shared is not pad:
-            message = _CALL.pack(_PAD, *[0] * 4, *NOWHERE)
+            message = _CALL.pack(_PAD, *[0] * 6)
             try:
                 sent = socket.send_fds(self._socket, [message], [pad.descriptor])
                 self._socket.sendall(message[sent:])
@@ -130,13 +133,12 @@ class Line:
                 self._gone = True
             self._shared = pad
 
-    def call(self, run: str, sent: Sent, places: Places = NOWHERE) -> Call:
-        """Begin a call, if the line `takes` one."""
+    def call(self, run: str, sent: Sent, places: Places) -> Call:
+        """Begin a call, if the line `takes` its jobs and the other end has been shown the pad."""
         version, *parts = sent
         parts = [run.encode(), *parts]
         lengths = (-1 if part is None else len(part) for part in parts)
-        self._short = places != NOWHERE
-        call = Call(self, places)
+        call = Call(self, jobs_in(sent), places)
         self._waiting.append(call)
         try:
             header = _CALL.pack(version, *lengths, *places)
@@ -148,11 +150,10 @@ class Line:
     def receive(self) -> None:
         """Wait for the next reply."""
         try:
-            seconds, *lengths = _REPLY.unpack(_exactly(self._socket, _REPLY.size))
-            answer: Sent | None = None
-            if lengths[0] != _FAILED:
-                answer = [None if n < 0 else _exactly(self._socket, n) for n in lengths]
-                answer.append(seconds)
+            seconds, length = _REPLY.unpack(_exactly(self._socket, _REPLY.size))
+            answer: Losses | None = None
+            if length != _FAILED:
+                answer = bytes(_exactly(self._socket, length)), seconds
         except OSError:  # there is nobody at the other end
             self._gone = True
             while self._waiting:
@@ -186,7 +187,7 @@ def _user(line: socket.socket) -> int:
 
 
 def _send(line: socket.socket, parts: Iterable[Any]) -> None:
-    # One message of a few hundred kilobytes: to join it is quicker than to call for every part.
+    # One short message: to join it is quicker than to call for every part.
     line.sendall(b"".join(parts))
 
 

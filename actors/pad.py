@@ -1,8 +1,8 @@
 """A pad: rows of memory that a server and the client actors of its machine share.
 
-Large models go over it: the server writes a version once, an actor writes a result once, and
-neither is copied to be read. The memory has no name and no file, and ends with the last process
-that has it, however that ends.
+Results and large models go over it: the server writes a version once, an actor writes a result
+once, and neither is copied to be read. The memory has no name and no file, and ends with the last
+process that has it, however that ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from gifair_ray.protocol import Layout
 from gifair_ray.replies import Params
 
 PAD_BYTES = 512 << 20  # of a pad; pages that were never written take no memory
+MOST = 1 << 16  # rows of one: as many results as may be under way on a machine
 FEWEST = 4  # rows that make a pad worth having
 ALIGNED = 64
+_FREE = b"\1"
 
 
 class Rows:
@@ -52,17 +54,15 @@ class Pad(Rows):
         except OSError:
             os.close(self.descriptor)
             raise
-        self._free = [True] * rows
+        self._free = bytearray(_FREE * rows)
 
     def take(self, n: int) -> int | None:
         """The first of n rows that nobody else has from now on; None if there are not so many."""
-        run = 0
-        for row, free in enumerate(self._free):
-            run = run + 1 if free else 0
-            if run == n:
-                self._free[row - n + 1 : row + 1] = [False] * n
-                return row - n + 1
-        return None
+        first = self._free.find(_FREE * n)
+        if first < 0:
+            return None
+        self._free[first : first + n] = bytes(n)
+        return first
 
     def lent(self, first: int, n: int) -> Params:
         """Rows that were taken, and are given back when nobody has this array any more."""
@@ -71,7 +71,7 @@ class Pad(Rows):
         return rows
 
     def _give_back(self, first: int, n: int) -> None:
-        self._free[first : first + n] = [True] * n
+        self._free[first : first + n] = _FREE * n
 
     def close(self) -> None:
         """Nobody else will be shown it; arrays of it stay good."""
@@ -91,4 +91,4 @@ def _stride(layout: Layout) -> int:
 
 
 def _rows(layout: Layout) -> int:
-    return PAD_BYTES // _stride(layout)
+    return min(MOST, PAD_BYTES // _stride(layout))

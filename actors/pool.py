@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from gifair_ray.actors.client import RunSpec
 from gifair_ray.actors.crew import Crew, Task
 from gifair_ray.actors.line import Call, Line
 from gifair_ray.actors.pad import pad_for
-from gifair_ray.actors.wire import SMALL, pack, unpack_results
+from gifair_ray.actors.wire import pack, unpack_losses, unpack_results
 from gifair_ray.backend import Description
 from gifair_ray.protocol import EvaluateJob, Job, TrainJobs
 from gifair_ray.replies import Evaluated, Found, Params, Results, Stack
@@ -90,9 +89,8 @@ class RayBackend:
         self._cost = work.sample_passes(sizes) + 4.0 * work.step_counts(sizes)
         # Seconds that a unit of cost takes: of late, or a guess.
         self._pace = self.layout.size / ASSUMED
-        large = self.layout.nbytes > INLINE_BYTES
         one_model = scenario.solver.tracks == 1  # which is all that a pad has room for
-        self._pad = pad_for(self.layout) if large and one_model else None
+        self._pad = pad_for(self.layout) if one_model else None
 
     def describe(self) -> Description:
         # In parts that Ray sends with its reply: memory of its store would stay taken.
@@ -108,7 +106,7 @@ class RayBackend:
     def publish(self, version: int, theta: Params) -> None:
         self._models[version] = made = _Version(theta)
         pad = self._pad if self._crew.has_any_line else None
-        if pad is not None and (row := pad.take(1)) is not None:
+        if pad is not None and not made.small and (row := pad.take(1)) is not None:
             made.row, made.on_pad = row, pad.lent(row, 1)
             made.on_pad[0] = theta
         self.moved += theta.nbytes
@@ -118,7 +116,8 @@ class RayBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for some in (job for job in jobs if isinstance(job, TrainJobs)):
-            shortest = SHORTEST_ON_LINES_S if self._crew.has_lines else SHORTEST_S
+            lines = self._pad is not None and self._crew.has_lines
+            shortest = SHORTEST_ON_LINES_S if lines else SHORTEST_S
             for actor, places in self._share_out(some.clients.tolist(), self._load, shortest):
                 self._train(actor, some.take(np.array(places)))
         for evaluation in (job for job in jobs if isinstance(job, EvaluateJob)):
@@ -155,23 +154,15 @@ class RayBackend:
             theta = None if model.small else model.for_ray()
             return actor.train.remote(self._run, sent, theta, dict(jobs.own))
 
-        def as_bytes(line: Line) -> Call | None:
-            return line.call(self._run, sent) if line.takes(short=False) else None
-
-        def on_pad(line: Line) -> Call | None:
-            if self._pad is None or not line.takes(short=True):
+        def on_line(line: Line) -> Call | None:
+            if (pad := self._pad) is None or not line.takes(len(jobs)):
                 return None
             # If no reply comes they are never given back: who knows who writes there.
-            if (first := self._pad.take(len(jobs))) is None:
+            if (first := pad.take(len(jobs))) is None:
                 return None
-            line.share(self._pad)
+            line.share(pad)
             return line.call(self._run, sent, (model.row, first))
 
-        over = None
-        if model.on_pad is not None:
-            over = on_pad
-        elif model.small and not jobs.own and len(jobs) * model.theta.nbytes <= SMALL:
-            over = as_bytes
         return Task(
             through_ray,
             lambda: (
@@ -179,7 +170,7 @@ class RayBackend:
                 f"{jobs.version} of the model"
             ),
             cost,
-            over,
+            on_line if model.small or model.on_pad is not None else None,
         )
 
     def _evaluate(self, actor: int, job: EvaluateJob, places: list[int]) -> Task:
@@ -246,9 +237,11 @@ class RayBackend:
         results = self._crew.results([chunk.task for chunk in wanted], self._another)
         layout = self.layout
         for result, chunk in zip(results, wanted, strict=True):
-            trained, seconds = unpack_results(
-                result, layout.size, layout.dtype, partial(self._lent, chunk)
-            )
+            call = chunk.task.call
+            if isinstance(call, Call):
+                trained, seconds = unpack_losses(result, self._lent(call))
+            else:
+                trained, seconds = unpack_results(result, layout.size, layout.dtype)
             self._learn_pace(seconds / chunk.task.cost)
             numbers = chunk.jobs.ids.tolist()
             self._done.update(dict.fromkeys(numbers, Stack(chunk.jobs.ids, trained)))
@@ -257,10 +250,9 @@ class RayBackend:
             for number in numbers:
                 del self._chunks[number]
 
-    def _lent(self, chunk: _Chunk) -> Params:
+    def _lent(self, call: Call) -> Params:
         assert self._pad is not None
-        call: Call = chunk.task.call
-        return self._pad.lent(call.places[1], len(chunk.jobs))
+        return self._pad.lent(call.places[1], call.jobs)
 
     def _learn_pace(self, pace: float) -> None:
         # The quickest of late: a call may have waited for data to be made, or for the processor.

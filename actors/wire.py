@@ -6,7 +6,6 @@ it sends without copying them. So what is small goes as bytes, and what is large
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,28 +49,38 @@ Result = tuple[Trained, float] | Sent
 """A stack of results, and the seconds that they took."""
 
 
-def pack_results(trained: Trained, seconds: float, there: bool = False) -> Result:
-    """For the way back. Models that are `there` already, on a pad, are left out."""
+def pack_results(trained: Trained, seconds: float) -> Result:
+    """For the way back."""
     models, own = trained.models, trained.personal
-    if not there and models.nbytes > SMALL:
+    if models.nbytes > SMALL:
         return trained, seconds
-    losses = np.stack([trained.loss_local, trained.loss_received])
-    return [
-        None if there else models.tobytes(),
-        losses.tobytes(),
-        None if own is None else own.tobytes(),
-        seconds,
-    ]
+    losses, _ = pack_losses(trained, seconds)
+    return [models.tobytes(), losses, None if own is None else own.tobytes(), seconds]
 
 
-def unpack_results(
-    sent: Result, size: int, dtype: str, there: Callable[[], Params]
-) -> tuple[Trained, float]:
-    """What was packed; of models so long, or those that are `there` on a pad."""
+def unpack_results(sent: Result, size: int, dtype: str) -> tuple[Trained, float]:
+    """What was packed; of models so long."""
     if isinstance(sent, tuple):
         return sent
     models, losses, own, seconds = sent
-    local, received = np.frombuffer(losses, dtype=np.float64).reshape(2, -1)
     personal = None if own is None else np.frombuffer(own, dtype).reshape(-1, size)
-    rows = there() if models is None else np.frombuffer(models, dtype).reshape(-1, size)
-    return Trained(rows, local, received, personal), float(seconds)
+    rows = np.frombuffer(models, dtype).reshape(-1, size)
+    return unpack_losses((losses, seconds), rows, personal)
+
+
+Losses = tuple[bytes, float]
+"""Both losses of every job, and the seconds that they took: what is sent of results on a pad."""
+
+
+def pack_losses(trained: Trained, seconds: float) -> Losses:
+    """For the way back, where the models are already."""
+    return np.stack([trained.loss_local, trained.loss_received]).tobytes(), seconds
+
+
+def unpack_losses(
+    sent: Losses, models: Params, personal: Params | None = None
+) -> tuple[Trained, float]:
+    """What was packed, with the models."""
+    losses, seconds = sent
+    local, received = np.frombuffer(losses, dtype=np.float64).reshape(2, -1)
+    return Trained(models, local, received, personal), float(seconds)

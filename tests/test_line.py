@@ -9,16 +9,15 @@ import sys
 import threading
 import uuid
 from contextlib import closing
-from functools import partial
 
 import numpy as np
 import pytest
 
 import gifair_ray
-from gifair_ray.actors.line import NOWHERE, QUEUED, Call, Line, Listener, connected
-from gifair_ray.actors.pad import Pad, Rows, pad_for
+from gifair_ray.actors.line import QUEUED, QUEUED_JOBS, Call, Line, Listener, connected
+from gifair_ray.actors.pad import MOST, Pad, Rows, pad_for
 from gifair_ray.actors.rest import Rest, rest
-from gifair_ray.actors.wire import pack, pack_results, unpack, unpack_results
+from gifair_ray.actors.wire import pack, pack_losses, unpack, unpack_losses
 from gifair_ray.protocol import Layout, Message, TrainJob, TrainJobs
 from gifair_ray.replies import Trained
 
@@ -39,21 +38,14 @@ LAYOUT = Layout(("theta",), ((2,),), 2, "float32")
 
 
 def answer(run, sent, memory, places):
-    """Models that show what arrived, as bytes or on the pad."""
+    """Models that show what arrived, with the call or on the pad."""
     if run == "bad":
         raise ValueError("such work fails")
     jobs, theta = unpack(sent, {}, "float32")
-    if places == NOWHERE:
-        models = np.stack([theta * job.client for job in jobs])
-        return pack_results(Trained(models, jobs.clocks, jobs.tilts, -models), 0.25)
     rows, (start, first) = Rows(memory, LAYOUT), places
     out = rows.at(first, len(jobs))
-    out[:] = rows.at(start, 1) * jobs.clients[:, None]
-    return pack_results(Trained(out, jobs.clocks, jobs.tilts), 0.25, there=True)
-
-
-def nothing_there():
-    raise AssertionError("models came as bytes")
+    out[:] = (rows.at(start, 1) if theta is None else theta[:2]) * jobs.clients[:, None]
+    return pack_losses(Trained(out, jobs.clocks, jobs.tilts), 0.25)
 
 
 @pytest.fixture
@@ -62,67 +54,87 @@ def line():
         yield found
 
 
-def test_what_is_called_over_a_line_comes_back(line):
+@pytest.fixture
+def pad():
+    with closing(Pad(LAYOUT)) as found:
+        yield found
+
+
+def called(line, pad, jobs=JOBS, theta=THETA, run="run", start=-1):
+    line.share(pad)
+    return line.call(run, pack(jobs, theta), (start, pad.take(len(jobs))))
+
+
+def replied(call, pad):
+    return unpack_losses(call.reply(), pad.lent(call.places[1], call.jobs))
+
+
+def test_what_is_called_over_a_line_comes_back(line, pad):
     for _ in range(3):
-        call = line.call("run", pack(JOBS, THETA))
-        assert not line.takes(short=False)
-        assert not line.takes(short=True)
-        back, seconds = unpack_results(call.reply(), 2, "float32", nothing_there)
-        assert line.takes(short=False)
+        back, seconds = replied(called(line, pad), pad)
         assert seconds == 0.25
         assert back.models.tolist() == [[1.5, -3.0], [0.5, -1.0]]
-        assert back.personal.tolist() == [[-1.5, 3.0], [-0.5, 1.0]]
+        assert back.personal is None
         assert back.loss_local.tolist() == [0.1, 2.0]
         assert back.loss_received.tolist() == [-0.25, 0.0]
 
 
-def test_work_that_fails_has_no_reply_and_the_line_goes_on(line):
-    assert line.call("bad", pack(JOBS, THETA)).reply() is None
-    assert line.takes(short=False)
-    assert line.call("run", pack(JOBS, THETA)).reply() is not None
+def test_work_that_fails_has_no_reply_and_the_line_goes_on(line, pad):
+    assert called(line, pad, run="bad").reply() is None
+    assert line.takes(1)
+    assert called(line, pad).reply() is not None
 
 
-def test_large_messages_arrive_whole(line):
+def test_large_messages_arrive_whole(line, pad):
+    """In both directions at once: a reply comes while the next call is being sent."""
+    half = QUEUED_JOBS // 2
+    jobs = TrainJobs.of([TrainJob(i, i, 0, Message(5, 0.5 * i, -i)) for i in range(half)])
     theta = np.arange(60_000, dtype=np.float32)
-    sent = line.call("run", pack(JOBS, theta))
-    back, _ = unpack_results(sent.reply(), len(theta), "float32", nothing_there)
-    np.testing.assert_array_equal(back.models, np.stack([3 * theta, theta]))
+    assert line.takes(10 * QUEUED_JOBS)
+    calls = []
+    while line.takes(half):
+        calls.append(called(line, pad, jobs, theta))
+    assert len(calls) == 2
+    for call in calls:
+        back, _ = replied(call, pad)
+        np.testing.assert_array_equal(back.models, np.arange(len(jobs))[:, None] * theta[:2])
+        np.testing.assert_array_equal(back.loss_local, jobs.clocks)
+        np.testing.assert_array_equal(back.loss_received, jobs.tilts)
 
 
-def test_a_line_whose_other_end_has_gone_is_never_used_again():
+def test_a_call_before_its_pad_ends_the_line(line):
+    assert line.call("run", pack(JOBS, THETA), (-1, 0)).reply() is None
+    assert not line.takes(1)
+
+
+def test_a_line_whose_other_end_has_gone_is_never_used_again(pad):
     name = f"\0gone-{uuid.uuid4().hex}"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as there:
         there.bind(name)
         there.listen()
         with closing(Line(name)) as line:
-            call = line.call("run", pack(JOBS, THETA))
+            call = called(line, pad)
             there.accept()[0].close()
             assert call.reply() is None
-            assert not line.takes(short=True)
-            # Says nothing, as the first.
-            assert line.call("run", pack(JOBS, THETA)).reply() is None
+            assert not line.takes(1)
+            assert called(line, pad).reply() is None  # says nothing, as the first
 
 
-def test_calls_with_models_on_a_pad_wait_in_a_queue(line):
-    pad = Pad(LAYOUT)
+def test_calls_wait_in_a_queue(line, pad):
     start = pad.take(1)
     theta = pad.lent(start, 1)
     theta[0] = THETA
-    firsts, calls = [], []
-    while line.takes(short=True):
-        line.share(pad)
-        firsts.append(pad.take(len(JOBS)))
-        calls.append(line.call("run", pack(JOBS, None), (start, firsts[-1])))
+    calls = []
+    while line.takes(len(JOBS)):
+        calls.append(called(line, pad, theta=None, start=start))
     assert len(calls) == QUEUED
-    assert not line.takes(short=False)
-    for first, call in reversed(list(zip(firsts, calls, strict=True))):  # asked for in any order
-        back, _ = unpack_results(call.reply(), 2, "float32", partial(pad.lent, first, len(JOBS)))
+    for call in reversed(calls):  # asked for in any order
+        back, _ = replied(call, pad)
         assert back.models.tolist() == [[1.5, -3.0], [0.5, -1.0]]
-    pad.close()
+    assert line.takes(QUEUED_JOBS)
 
 
-def test_rows_of_a_pad_are_given_back_when_nobody_has_them():
-    pad = Pad(LAYOUT)
+def test_rows_of_a_pad_are_given_back_when_nobody_has_them(pad):
     assert [pad.take(3), pad.take(2)] == [0, 3]
     rows = pad.lent(0, 3)
     last = rows[2]
@@ -130,7 +142,14 @@ def test_rows_of_a_pad_are_given_back_when_nobody_has_them():
     assert pad.take(1) == 5
     del last
     assert pad.take(3) == 0
-    pad.close()
+
+
+def test_a_pad_gives_no_more_rows_than_it_has(pad):
+    assert pad.take(MOST + 1) is None
+    rows = pad.lent(pad.take(MOST), MOST)
+    assert pad.take(1) is None
+    del rows
+    assert pad.take(MOST) == 0
 
 
 def test_models_that_are_too_large_have_no_pad():
@@ -248,7 +267,8 @@ def test_actors_that_rest_answer_over_lines_and_wake_for_a_call_through_ray(monk
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_on_this_machine")
-def test_short_work_goes_over_lines_and_long_work_through_ray():
+def test_calls_go_over_lines_and_what_these_do_not_take_through_ray(monkeypatch):
+    from gifair_ray.actors import line as lines
     from gifair_ray.actors.client import RunSpec
     from gifair_ray.actors.cluster import cluster
     from gifair_ray.actors.crew import Crew
@@ -256,8 +276,9 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
     from gifair_ray.backend import LocalBackend
     from gifair_ray.scenario import parse
 
+    monkeypatch.setattr(lines, "QUEUED_JOBS", 4)
     jobs = [TrainJob(i, i, 0, Message(0, 0.0, 0.0)) for i in range(8)]
-    one, two = TrainJobs.of(jobs[:4]), TrainJobs.of(jobs[4:])
+    some = [TrainJobs.of(jobs[at : at + 2]) for at in range(0, 8, 2)]
     scenario = parse(EIGHT)
     with cluster(workers=1) as actors, LocalBackend(scenario) as here:
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
@@ -265,11 +286,9 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
         there = RayBackend(spec, crew, None)
         for backend in (here, there):
             backend.publish(0, here.describe().initial)
-            backend.submit(
-                [one, two]
-            )  # a long reply has the line for itself: the second call is Ray's
-        kinds = [isinstance(there._chunks[number].task.call, Call) for number in (0, 4)]
-        assert kinds == [True, False]
+            backend.submit(some)
+        kinds = [isinstance(there._chunks[number].task.call, Call) for number in range(0, 8, 2)]
+        assert kinds == [True, True, False, False]
         ids = list(range(8))
         expected, found = (backend.collect(ids) for backend in (here, there))
         for i in ids:
@@ -280,7 +299,8 @@ def test_short_work_goes_over_lines_and_long_work_through_ray():
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_on_this_machine")
-def test_large_models_go_over_a_pad_whose_rows_come_back():
+@pytest.mark.parametrize("features", [60, 3000])  # the model comes with the call, or lies there too
+def test_models_go_over_a_pad_whose_rows_come_back(features):
     from gifair_ray.actors.client import RunSpec
     from gifair_ray.actors.cluster import cluster
     from gifair_ray.actors.crew import Crew
@@ -288,7 +308,7 @@ def test_large_models_go_over_a_pad_whose_rows_come_back():
     from gifair_ray.backend import LocalBackend
     from gifair_ray.scenario import parse
 
-    scenario = parse(EIGHT | {"data": EIGHT["data"] | {"features": 3000}})
+    scenario = parse(EIGHT | {"data": EIGHT["data"] | {"features": features}})
     with cluster(workers=2) as actors, LocalBackend(scenario) as here:
         spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
         crew = Crew(list(actors.clients), actors.options)
