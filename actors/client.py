@@ -134,7 +134,10 @@ class ClientActor:
         assert model is not None
 
         def train(jobs: Sequence[TrainJob]) -> R:
-            trained = learner.train(model, jobs, None if out is None else out[: len(jobs)])
+            there = None if out is None else out[: len(jobs)]
+            trained = learner.train(model, jobs, there)
+            if there is not None and trained.models is not there:  # a learner of the user's own
+                there[:] = trained.models
             return pack(trained, time.perf_counter() - began)
 
         with self._one_at_a_time:
@@ -147,10 +150,8 @@ class ClientActor:
         """The same for whoever shares a pad, where the models go."""
         one_torch_thread()  # of every thread that computes
         rows, (start, first) = Rows(memory, self._runs[run][2].layout), places
-        theta = None
-        if start >= 0:
-            theta = rows.at(start, 1)[0]
-            theta.setflags(write=False)
+        theta = rows.at(start, 1)[0]
+        theta.setflags(write=False)
         out = rows.at(first, jobs_in(sent))
         return self._train(run, sent, theta, {}, out, pack_losses)
 

@@ -115,7 +115,8 @@ class Crew:
     @property
     def has_lines(self) -> bool:
         """Whether there is a line to everybody."""
-        return len(self._lines) == len(self.actors)
+        working = sum(not line.gone for line in self._lines.values())
+        return working == len(self.actors)
 
     @property
     def has_any_line(self) -> bool:

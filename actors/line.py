@@ -1,9 +1,9 @@
 """A line: a socket between the server and a client actor on the same machine.
 
 A call through Ray passes four threads of two processes and takes about a millisecond; short work
-would wait for it most of the time. A line carries calls as bytes; results, and large models, lie on
-a pad, which both ends see. It knows nothing of failures: whatever does not come back over it is
-asked for again through Ray, which says why.
+would wait for it most of the time. A line carries calls as bytes; models lie on a pad, which both
+ends see. It knows nothing of failures: whatever does not come back over it is asked for again
+through Ray, which says why.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from gifair_ray.actors.pad import Pad
 from gifair_ray.actors.wire import Losses, Sent, jobs_in
 
 Places = tuple[int, int]
-"""On a pad: the row of the model that work starts from (−1: it comes with the call), and the first
-row for its results.
-"""
+"""On a pad: the row of the model that work starts from, and the first row for its results."""
 Answer = Callable[[str, Sent, mmap.mmap, Places], Losses]
 QUEUED = 32  # calls that wait at the other end
 QUEUED_JOBS = 2048  # and all their jobs
-_CALL = struct.Struct("<q4q2q")  # version; lengths of run, whole, real, theta; places
+_CALL = struct.Struct("<q3q2q")  # version; lengths of run and of both kinds of columns; places
 _REPLY = struct.Struct("<dq")  # seconds; length of the losses
 _USER = struct.Struct("3i")  # process, user, group
 _FAILED = -1  # in place of a length
@@ -65,13 +63,14 @@ class Listener:
                 if version == _PAD:
                     if not descriptors:
                         raise ConnectionError("a pad could not be passed on")
-                    memory = mmap.mmap(descriptors[0], 0)
-                    os.close(descriptors[0])
+                    try:
+                        memory = mmap.mmap(descriptors[0], 0)
+                    finally:
+                        os.close(descriptors[0])
                     continue
                 if memory is None:
                     raise ConnectionError("a call before its pad")
-                run = _exactly(line, lengths[0])
-                sent = [None if n < 0 else _exactly(line, n) for n in lengths[1:]]
+                run, *sent = (_exactly(line, n) for n in lengths)
                 try:
                     called = str(run, "utf-8")
                     answer = self._answer(called, [version, *sent], memory, (start, first))
@@ -102,7 +101,8 @@ class Line:
     def __init__(self, name: str) -> None:
         self.name = name
         self._waiting: deque[Call] = deque()
-        self._gone = False
+        self.gone = False
+        """Whether nobody answers any more."""
         self._shared: Pad | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -115,36 +115,35 @@ class Line:
         """Whether a call for so many jobs can be made now.
 
         Nobody reads replies while a call is being written, so those that may come meanwhile must
-        fit into the socket: else each end would wait for the other.
+        fit into the socket: else each end would wait for the other. Calls that wait must fit as
+        well, or the server would wait with them.
         """
-        if self._gone or not self._waiting:
-            return not self._gone
+        if self.gone or not self._waiting:
+            return not self.gone
         queued = sum(call.jobs for call in self._waiting)
         return len(self._waiting) < QUEUED and queued + jobs <= QUEUED_JOBS
 
     def share(self, pad: Pad) -> None:
         """Show the other end a pad, which calls may refer to from now on."""
         if self._shared is not pad:
-            message = _CALL.pack(_PAD, *[0] * 6)
+            message = _CALL.pack(_PAD, *[0] * 5)
             try:
                 sent = socket.send_fds(self._socket, [message], [pad.descriptor])
                 self._socket.sendall(message[sent:])
             except OSError:  # no replies will come to what is called from now on
-                self._gone = True
+                self.gone = True
             self._shared = pad
 
     def call(self, run: str, sent: Sent, places: Places) -> Call:
         """Begin a call, if the line `takes` its jobs and the other end has been shown the pad."""
         version, *parts = sent
         parts = [run.encode(), *parts]
-        lengths = (-1 if part is None else len(part) for part in parts)
         call = Call(self, jobs_in(sent), places)
         self._waiting.append(call)
         try:
-            header = _CALL.pack(version, *lengths, *places)
-            _send(self._socket, [header, *(part or b"" for part in parts)])
+            _send(self._socket, [_CALL.pack(version, *map(len, parts), *places), *parts])
         except OSError:  # the reply will not come
-            self._gone = True
+            self.gone = True
         return call
 
     def receive(self) -> None:
@@ -155,7 +154,7 @@ class Line:
             if length != _FAILED:
                 answer = bytes(_exactly(self._socket, length)), seconds
         except OSError:  # there is nobody at the other end
-            self._gone = True
+            self.gone = True
             while self._waiting:
                 self._waiting.popleft().answered = True
             return
@@ -164,7 +163,7 @@ class Line:
 
     def close(self) -> None:
         """Hang up. Calls that wait at the other end are not begun any more."""
-        self._gone = True
+        self.gone = True
         self._socket.close()
 
 
@@ -187,7 +186,7 @@ def _user(line: socket.socket) -> int:
 
 
 def _send(line: socket.socket, parts: Iterable[Any]) -> None:
-    # One short message: to join it is quicker than to call for every part.
+    # To join them is quicker than to call for every part.
     line.sendall(b"".join(parts))
 
 

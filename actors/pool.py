@@ -47,7 +47,7 @@ class _Chunk:
 @dataclass(slots=True)
 class _Version:
     """A model where workers can have it: on the pad for calls over lines, in Ray's store for those
-    through Ray. A small one goes along with every call instead.
+    through Ray. A small one goes along with those instead.
     """
 
     theta: Params
@@ -57,7 +57,7 @@ class _Version:
 
     @property
     def small(self) -> bool:
-        """Whether it goes along with every call."""
+        """Whether it goes along with every call through Ray."""
         return self.theta.nbytes <= INLINE_BYTES
 
     def for_ray(self) -> Any:
@@ -106,7 +106,7 @@ class RayBackend:
     def publish(self, version: int, theta: Params) -> None:
         self._models[version] = made = _Version(theta)
         pad = self._pad if self._crew.has_any_line else None
-        if pad is not None and not made.small and (row := pad.take(1)) is not None:
+        if pad is not None and (row := pad.take(1)) is not None:
             made.row, made.on_pad = row, pad.lent(row, 1)
             made.on_pad[0] = theta
         self.moved += theta.nbytes
@@ -146,13 +146,11 @@ class RayBackend:
 
     def _training(self, jobs: TrainJobs, cost: float) -> Task:
         model = self._models[jobs.version]
-        sent = pack(jobs, model.theta if model.small else None)
 
         def through_ray(actor: Any) -> Any:
             if model.small and not jobs.own:
-                return actor.train.remote(self._run, sent)
-            theta = None if model.small else model.for_ray()
-            return actor.train.remote(self._run, sent, theta, dict(jobs.own))
+                return actor.train.remote(self._run, pack(jobs, model.theta))
+            return actor.train.remote(self._run, pack(jobs), model.for_ray(), dict(jobs.own))
 
         def on_line(line: Line) -> Call | None:
             if (pad := self._pad) is None or not line.takes(len(jobs)):
@@ -161,7 +159,7 @@ class RayBackend:
             if (first := pad.take(len(jobs))) is None:
                 return None
             line.share(pad)
-            return line.call(self._run, sent, (model.row, first))
+            return line.call(self._run, pack(jobs), (model.row, first))
 
         return Task(
             through_ray,
@@ -170,7 +168,7 @@ class RayBackend:
                 f"{jobs.version} of the model"
             ),
             cost,
-            on_line if model.small or model.on_pad is not None else None,
+            None if model.on_pad is None else on_line,
         )
 
     def _evaluate(self, actor: int, job: EvaluateJob, places: list[int]) -> Task:

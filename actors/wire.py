@@ -19,16 +19,12 @@ Sent = list[Any]
 """Values that Ray takes for plain: numbers, texts, bytes, None."""
 
 
-def pack(jobs: TrainJobs, theta: Params | None) -> Sent:
-    """Jobs, but for the clients' own models; and the model that they start from, if it is small."""
+def pack(jobs: TrainJobs, theta: Params | None = None) -> Sent:
+    """Jobs, but for the clients' own models; and the model they start from, if it goes along."""
     whole = np.stack([jobs.ids, jobs.clients, jobs.ordinals, jobs.limits])
     real = np.stack([jobs.clocks, jobs.tilts])
-    return [
-        jobs.version,
-        whole.tobytes(),
-        real.tobytes(),
-        None if theta is None else theta.tobytes(),
-    ]
+    sent = [jobs.version, whole.tobytes(), real.tobytes()]
+    return sent if theta is None else [*sent, theta.tobytes()]
 
 
 def jobs_in(sent: Sent) -> int:
@@ -38,11 +34,11 @@ def jobs_in(sent: Sent) -> int:
 
 def unpack(sent: Sent, own: dict[int, Params], dtype: str) -> tuple[TrainJobs, Params | None]:
     """The jobs and the model again."""
-    version, whole, real, theta = sent
+    version, whole, real, *theta = sent
     ids, clients, ordinals, limits = np.frombuffer(whole, dtype=np.int64).reshape(4, -1)
     clocks, tilts = np.frombuffer(real, dtype=np.float64).reshape(2, -1)
     jobs = TrainJobs(version, ids, clients, ordinals, clocks, tilts, limits, own)
-    return jobs, None if theta is None else np.frombuffer(theta, dtype=dtype)
+    return jobs, np.frombuffer(theta[0], dtype=dtype) if theta else None
 
 
 Result = tuple[Trained, float] | Sent

@@ -38,13 +38,14 @@ LAYOUT = Layout(("theta",), ((2,),), 2, "float32")
 
 
 def answer(run, sent, memory, places):
-    """Models that show what arrived, with the call or on the pad."""
+    """Models that show what arrived."""
     if run == "bad":
         raise ValueError("such work fails")
     jobs, theta = unpack(sent, {}, "float32")
     rows, (start, first) = Rows(memory, LAYOUT), places
     out = rows.at(first, len(jobs))
-    out[:] = (rows.at(start, 1) if theta is None else theta[:2]) * jobs.clients[:, None]
+    assert theta is None
+    out[:] = rows.at(start, 1) * jobs.clients[:, None]
     return pack_losses(Trained(out, jobs.clocks, jobs.tilts), 0.25)
 
 
@@ -60,18 +61,27 @@ def pad():
         yield found
 
 
-def called(line, pad, jobs=JOBS, theta=THETA, run="run", start=-1):
+@pytest.fixture
+def start(pad):
+    """The row of the model."""
+    lent = pad.lent(pad.take(1), 1)
+    lent[0] = THETA
+    yield 0
+    del lent
+
+
+def called(line, pad, start, jobs=JOBS, run="run"):
     line.share(pad)
-    return line.call(run, pack(jobs, theta), (start, pad.take(len(jobs))))
+    return line.call(run, pack(jobs), (start, pad.take(len(jobs))))
 
 
 def replied(call, pad):
     return unpack_losses(call.reply(), pad.lent(call.places[1], call.jobs))
 
 
-def test_what_is_called_over_a_line_comes_back(line, pad):
+def test_what_is_called_over_a_line_comes_back(line, pad, start):
     for _ in range(3):
-        back, seconds = replied(called(line, pad), pad)
+        back, seconds = replied(called(line, pad, start), pad)
         assert seconds == 0.25
         assert back.models.tolist() == [[1.5, -3.0], [0.5, -1.0]]
         assert back.personal is None
@@ -79,54 +89,70 @@ def test_what_is_called_over_a_line_comes_back(line, pad):
         assert back.loss_received.tolist() == [-0.25, 0.0]
 
 
-def test_work_that_fails_has_no_reply_and_the_line_goes_on(line, pad):
-    assert called(line, pad, run="bad").reply() is None
+def test_work_that_fails_has_no_reply_and_the_line_goes_on(line, pad, start):
+    assert called(line, pad, start, run="bad").reply() is None
     assert line.takes(1)
-    assert called(line, pad).reply() is not None
+    assert called(line, pad, start).reply() is not None
 
 
-def test_large_messages_arrive_whole(line, pad):
-    """In both directions at once: a reply comes while the next call is being sent."""
-    half = QUEUED_JOBS // 2
-    jobs = TrainJobs.of([TrainJob(i, i, 0, Message(5, 0.5 * i, -i)) for i in range(half)])
-    theta = np.arange(60_000, dtype=np.float32)
-    assert line.takes(10 * QUEUED_JOBS)
+@pytest.mark.parametrize("n", [QUEUED_JOBS // 2, 10 * QUEUED_JOBS])
+def test_large_messages_arrive_whole(line, pad, start, n):
+    jobs = TrainJobs.of([TrainJob(i, i, 0, Message(5, 0.5 * i, -i)) for i in range(n)])
     calls = []
-    while line.takes(half):
-        calls.append(called(line, pad, jobs, theta))
-    assert len(calls) == 2
+    while line.takes(n):
+        calls.append(called(line, pad, start, jobs))
+    assert len(calls) == max(1, QUEUED_JOBS // n)
     for call in calls:
         back, _ = replied(call, pad)
-        np.testing.assert_array_equal(back.models, np.arange(len(jobs))[:, None] * theta[:2])
+        np.testing.assert_array_equal(back.models, np.arange(n)[:, None] * THETA)
         np.testing.assert_array_equal(back.loss_local, jobs.clocks)
         np.testing.assert_array_equal(back.loss_received, jobs.tilts)
+        del back
+
+
+def test_calls_that_wait_do_not_make_the_server_wait(pad, start):
+    """As many as a line takes are sent before the first of them is begun."""
+    began, go = threading.Event(), threading.Event()
+
+    def hesitant(*call):
+        began.set()
+        assert go.wait(60.0)
+        return answer(*call)
+
+    few = TrainJobs.of([TrainJob(i, i, 0, Message(5, 0.0, 0.0)) for i in range(64)])
+    with closing(Line(Listener(hesitant).name)) as line:
+        calls = [called(line, pad, start, few)]
+        assert began.wait(60.0)
+        while line.takes(len(few)):
+            calls.append(called(line, pad, start, few))
+        assert len(calls) == min(QUEUED, QUEUED_JOBS // len(few))
+        go.set()
+        for call in calls:
+            assert call.reply() is not None
 
 
 def test_a_call_before_its_pad_ends_the_line(line):
-    assert line.call("run", pack(JOBS, THETA), (-1, 0)).reply() is None
+    assert line.call("run", pack(JOBS), (0, 1)).reply() is None
     assert not line.takes(1)
 
 
-def test_a_line_whose_other_end_has_gone_is_never_used_again(pad):
+def test_a_line_whose_other_end_has_gone_is_never_used_again(pad, start):
     name = f"\0gone-{uuid.uuid4().hex}"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as there:
         there.bind(name)
         there.listen()
         with closing(Line(name)) as line:
-            call = called(line, pad)
+            call = called(line, pad, start)
             there.accept()[0].close()
             assert call.reply() is None
             assert not line.takes(1)
-            assert called(line, pad).reply() is None  # says nothing, as the first
+            assert called(line, pad, start).reply() is None  # says nothing, as the first
 
 
-def test_calls_wait_in_a_queue(line, pad):
-    start = pad.take(1)
-    theta = pad.lent(start, 1)
-    theta[0] = THETA
+def test_calls_wait_in_a_queue(line, pad, start):
     calls = []
     while line.takes(len(JOBS)):
-        calls.append(called(line, pad, theta=None, start=start))
+        calls.append(called(line, pad, start))
     assert len(calls) == QUEUED
     for call in reversed(calls):  # asked for in any order
         back, _ = replied(call, pad)
@@ -299,7 +325,7 @@ def test_calls_go_over_lines_and_what_these_do_not_take_through_ray(monkeypatch)
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_on_this_machine")
-@pytest.mark.parametrize("features", [60, 3000])  # the model comes with the call, or lies there too
+@pytest.mark.parametrize("features", [60, 3000])
 def test_models_go_over_a_pad_whose_rows_come_back(features):
     from gifair_ray.actors.client import RunSpec
     from gifair_ray.actors.cluster import cluster
@@ -327,8 +353,9 @@ def test_models_go_over_a_pad_whose_rows_come_back(features):
                 assert found[job.id].model.tobytes() == expected[job.id].model.tobytes()
             del found
             there.retire(version)
-            assert there._pad.take(1) == 0  # all rows are free again
-            there._pad.lent(0, 1)
+            rows = len(there._pad._free)
+            assert there._pad.take(rows) == 0  # all are free again
+            there._pad.lent(0, rows)
         there.close()
 
 
@@ -368,6 +395,30 @@ def test_a_run_is_not_begun_while_work_that_was_given_up_goes_on():
     assert np.array_equal(np.concatenate(actor.initial(spec.run, 3)), whole)
     assert np.array_equal(whole, initial())
     assert seen == [True, True, True]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_on_this_machine")
+def test_a_learner_need_not_care_where_its_models_are_to_lie():
+    from gifair_ray.actors.client import ClientActor, RunSpec
+    from gifair_ray.scenario import parse
+
+    scenario = parse(EIGHT)
+    actor = ClientActor()
+    spec = RunSpec(uuid.uuid4().hex, scenario.table(), os.getcwd())
+    name = actor.hello(spec).line
+    _, _, learner = actor._runs[spec.run]
+    theta = learner.initial() + np.float32(0.1)
+    jobs = TrainJobs.of([TrainJob(i, i, 0, Message(0, 0.0, 0.0)) for i in range(3)])
+    train = learner.train
+    expected = train(theta, jobs).models
+    learner.train = lambda theta, jobs, out: train(theta, jobs)
+    with closing(Pad(learner.layout)) as pad, closing(Line(name)) as line:
+        model = pad.lent(pad.take(1), 1)
+        model[0] = theta
+        line.share(pad)
+        call = line.call(spec.run, pack(jobs), (0, pad.take(3)))
+        assert replied(call, pad)[0].models.tobytes() == expected.tobytes()
 
 
 @pytest.mark.ray
