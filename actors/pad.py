@@ -1,8 +1,8 @@
 """A pad: rows of memory that a server and the client actors of its machine share.
 
-Results and large models go over it: the server writes a version once, an actor writes a result
-once, and neither is copied to be read. The memory has no name and no file, and ends with the last
-process that has it, however that ends.
+Models go over it: the server writes a version once, an actor writes a result once, and neither is
+sent. The memory has no name and no file, and ends with the last process that has it, however that
+ends.
 """
 
 from __future__ import annotations
