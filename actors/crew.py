@@ -115,13 +115,12 @@ class Crew:
     @property
     def has_lines(self) -> bool:
         """Whether there is a line to everybody."""
-        working = sum(not line.gone for line in self._lines.values())
-        return working == len(self.actors)
+        return sum(not line.gone for line in self._lines.values()) == len(self.actors)
 
     @property
     def has_any_line(self) -> bool:
         """Whether there is a line to somebody."""
-        return bool(self._lines)
+        return any(not line.gone for line in self._lines.values())
 
     def hang_up(self) -> None:
         """Close all lines; calls go through Ray until the next `assemble`."""
